@@ -1,0 +1,87 @@
+"""The seams of the device layer. Each has a simulated twin in `usv_tui.sim.device`."""
+
+from collections.abc import Sequence
+from enum import IntFlag
+from typing import Protocol
+
+from usv_tui.model import ClockState, ClockUndo, DeviceInfo, Reading
+
+
+class Tier(IntFlag):
+    """What to read this time; each tier has its own rate (see `device.poller`)."""
+
+    FAST = 1
+    """Clock, power, energy, throttle counters."""
+    REASONS = 2
+    """Clock-event reasons: the dearest of the light calls."""
+    SLOW = 4
+    """Temperatures, memory clock, utilisation, fan, limits."""
+    RARE = 8
+    """Other processes, links; never while a timed block runs."""
+    ALL = 15
+
+
+class TelemetrySource(Protocol):
+    """One watched device. All calls come from one thread, the poller's."""
+
+    name: str
+
+    def open(self) -> DeviceInfo:
+        """Load the library, find the device, learn its sensors.
+
+        Raises:
+            TelemetryError: no telemetry here; the message says why and how to mend it.
+        """
+        ...
+
+    def read(self, tiers: Tier) -> Reading:
+        """Read the sensors of the given tiers; the others repeat their last value with its age.
+
+        Raises:
+            SensorGap: nothing this time.
+            DeviceLost: never again.
+        """
+        ...
+
+    def info(self) -> DeviceInfo:
+        """The device and what is known of its sensors now (costs and refresh are learned)."""
+        ...
+
+    def close(self) -> None:
+        """Release the library. Never raises."""
+        ...
+
+
+class ClockController(Protocol):
+    """Clock control of one device, by UUID. Raw: the lease in `device.clocks` makes it safe."""
+
+    uuid: str
+    kind: str
+
+    def state(self) -> ClockState:
+        """What can be read: supported clocks, rights, AMD level."""
+        ...
+
+    def plan_undo(self) -> ClockUndo:
+        """How to put back what is there now; touches nothing."""
+        ...
+
+    def lock(self, sm_mhz: int, mem_mhz: int | None = None) -> None:
+        """Fix the core clock (and the memory clock when given).
+
+        Raises:
+            ClockRefused: with the reason; the device is as it was before.
+        """
+        ...
+
+    def undo(self, undo: ClockUndo) -> None:
+        """Put the clocks back.
+
+        Raises:
+            ClockError: it could not be done; the message has the command to type.
+        """
+        ...
+
+    def supported_mhz(self) -> Sequence[int]:
+        """Core clocks that can be asked for, ascending; empty when unknown."""
+        ...

@@ -1,0 +1,87 @@
+"""The gate: no Python of ours runs while a timed window is open.
+
+The worker owns the gate. The screen (and the poller) ask for it; the worker opens it between
+rounds, waits until everybody who asked is done, or until a bound has passed, and shuts it again.
+The only cost in the timed path is one attribute read a round.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
+
+
+class Gate:
+    """Mutual exclusion with a worker that must never be made to wait for long."""
+
+    def __init__(self, time_source: TimeSource | None = None) -> None:
+        self.wanted = 0
+        """How many ask for the gate now; the worker reads this without a lock."""
+        self.forced: list[tuple[int, int]] = []
+        """Intervals in which somebody ran without the gate, for the worker to flag and clear."""
+        self._condition = threading.Condition()
+        self._open = False
+        self._holders = 0
+        self._is_manned = False
+        self._time = time_source or MonotonicTime()
+
+    def man(self) -> None:
+        """A worker starts to measure: from now on the gate is shut until it opens it."""
+        with self._condition:
+            self._is_manned = True
+            self._open = False
+
+    def unman(self) -> None:
+        """The worker stands still or is gone: everybody may pass at any time."""
+        with self._condition:
+            self._is_manned = False
+            self._condition.notify_all()
+
+    @contextmanager
+    def hold(self, timeout_ns: int) -> Iterator[bool]:
+        """Hold the gate; yields True when held, False when the timeout passed first.
+
+        With False the body may still run; the interval is then noted in `forced` and the worker
+        flags the samples that it fell into.
+        """
+        with self._condition:
+            self.wanted += 1
+            try:
+                held = self._condition.wait_for(
+                    lambda: self._open or not self._is_manned, timeout_ns / NS_PER_S
+                )
+            finally:
+                self.wanted -= 1
+            if held:
+                self._holders += 1
+        start_ns = self._time.now_ns()
+        try:
+            yield held
+        finally:
+            with self._condition:
+                if held:
+                    self._holders -= 1
+                else:
+                    self.forced.append((start_ns, self._time.now_ns()))
+                self._condition.notify_all()
+
+    def serve(self, bound_ns: int) -> bool:
+        """The worker's side: let those who asked pass; True when it did open.
+
+        Returns when nobody holds or wants the gate, or after `bound_ns`.
+        """
+        if not self.wanted:
+            return False
+        start_ns = self._time.now_ns()
+        with self._condition:
+            self._open = True
+            self._condition.notify_all()
+            done = self._condition.wait_for(
+                lambda: not self._holders and not self.wanted, bound_ns / NS_PER_S
+            )
+            self._open = False
+            if not done and self._holders:
+                # Somebody is slow; what it does from now on falls into windows.
+                self.forced.append((start_ns, self._time.now_ns() + bound_ns))
+        return True

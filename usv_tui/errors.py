@@ -1,0 +1,95 @@
+"""What can go wrong, and the exit code of each.
+
+UsvError
+├── UsageError         2  a flag, a file or a value of the user's
+│   └── SuiteError     2  the benchmark file
+├── DeviceError        3  no such device
+│   └── TimerError     3  the timer that was asked for cannot be had here
+├── WorkerLost         4  the measuring process or thread died
+├── ClockError         5  clocks could not be restored
+│   ├── ClockRefused   5  the driver or the rights say no; nothing was changed
+│   └── ClockBusy      5  somebody else holds the lease
+└── TelemetryError     -  a sensor layer; never ends a run
+    ├── SensorGap      -  transient: ask again
+    └── DeviceLost     -  the device is gone: never ask again
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The program's exit codes; 128+n means that signal n ended the run."""
+
+    OK = 0
+    BENCH_FAILED = 1
+    USAGE = 2
+    NO_DEVICE = 3
+    WORKER_LOST = 4
+    CLOCKS_NOT_RESTORED = 5
+    INCONCLUSIVE = 6
+
+
+class UsvError(Exception):
+    """An error with one line for the user: what is wrong, where, and how to mend it."""
+
+    exit_code = ExitCode.BENCH_FAILED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class UsageError(UsvError):
+    """The command line or a value in it."""
+
+    exit_code = ExitCode.USAGE
+
+
+class SuiteError(UsageError):
+    """The benchmark file."""
+
+
+class DeviceError(UsvError):
+    """The device that was asked for is not here."""
+
+    exit_code = ExitCode.NO_DEVICE
+
+
+class TimerError(DeviceError):
+    """The timer that was asked for cannot be had on this machine."""
+
+
+class WorkerLost(UsvError):  # noqa: N818  named for what happened
+    """The measuring thread or process died."""
+
+    exit_code = ExitCode.WORKER_LOST
+
+
+class ClockError(UsvError):
+    """Clocks could not be restored."""
+
+    exit_code = ExitCode.CLOCKS_NOT_RESTORED
+
+
+class ClockRefused(ClockError):
+    """The clocks could not be set; the device is as it was before."""
+
+
+class ClockBusy(ClockError):
+    """Another process holds the lease on this device's clocks."""
+
+
+class TelemetryError(UsvError):
+    """A sensor layer failed; measuring goes on without it."""
+
+
+class SensorGap(TelemetryError):  # noqa: N818  a gap is not a failure
+    """Nothing to read this time; ask again later."""
+
+
+class DeviceLost(TelemetryError):  # noqa: N818  named for what happened
+    """The device fell off the bus or needs a reset; never ask again."""

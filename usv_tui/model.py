@@ -1,0 +1,477 @@
+"""The nouns. Frozen; units are in the names; `None` means "not reported".
+
+Raw quantities are integers (nanoseconds, milliwatts, MHz), derived ones SI floats. Nothing here
+knows a device, a file, a screen or a statistic.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntFlag, StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Flag(IntFlag):
+    """Why a sample is special. A flagged sample is kept and drawn, never dropped."""
+
+    WARMUP = 1
+    """Taken before the row and the clock had levelled."""
+    RAMP = 2
+    """Taken within a second of a pause, a lock or a change of pace."""
+    STARVED = 4
+    """The device had drained before this window's work was enqueued: the window holds a gap."""
+    NONPOSITIVE = 8
+    """The timer returned zero or less; never divided by."""
+    FRAME = 16
+    """A frame had to be painted while this window was open."""
+    SHARED = 32
+    """Another process was using the device."""
+    STALL = 64
+    """Longer than 20 times the row's median."""
+
+    @property
+    def is_excluded(self) -> bool:
+        """True when statistics leave the sample out."""
+        return bool(self & EXCLUDED)
+
+
+EXCLUDED = Flag.WARMUP | Flag.RAMP | Flag.NONPOSITIVE
+"""Samples with any of these flags are shown and saved, and left out of statistics."""
+
+
+class Sample(NamedTuple):
+    """One timed window, raw."""
+
+    bench: int
+    round: int
+    slot: int
+    """Position within its round."""
+    start_ns: int
+    """Start of the window on the session's clock."""
+    window_ns: int
+    """Length of the window: `inner` calls."""
+    inner: int
+    host_ns: int
+    """Time the host spent enqueueing the window (equal to window_ns for a wall timer)."""
+    flags: int
+
+
+class RowState(StrEnum):
+    """What a row is doing, in the word that the screen shows."""
+
+    WAITING = "waiting"
+    PREPARING = "preparing"
+    COMPILING = "compiling"
+    WARMING = "warming"
+    RUNNING = "running"
+    OFF = "off"
+    FAILED = "failed"
+    STUCK = "stuck"
+
+
+class CacheMode(StrEnum):
+    """What the caches hold when a window opens."""
+
+    WARM = "warm"
+    COLD = "cold"
+    ROTATING = "rotating"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One row to be timed: what to build, what to call, and what one call is worth.
+
+    `build(device)` does the untimed set-up in the timing thread and returns the timed callable of
+    no arguments.
+    """
+
+    name: str
+    build: Callable[[str], Callable[[], object]]
+    group: str = ""
+    """The factory's name; rows of one group share a baseline."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    flops: float | None = None
+    """Floating-point operations of one call."""
+    bytes: float | None = None
+    """Bytes read and written by one call."""
+    is_baseline: bool = False
+    setup: Callable[[], object] | None = None
+    """Once, untimed, after `build`."""
+    reset: Callable[[], object] | None = None
+    """Before every sample, untimed."""
+    check: Callable[[Any, Any], object] | None = None
+    """`check(result, baseline_result)` once, untimed; False or an exception fails the row."""
+    inner: int | None = None
+    """Calls per window; None leaves it to the run's setting. Never overridden when given."""
+    cache: CacheMode | None = None
+    stream: Any = None
+    """The stream that does the work, where it is not the current one (CUDA and ROCm)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something in a file that is not timed, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The benchmarks of one file."""
+
+    path: str
+    benchmarks: tuple[Benchmark, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How to measure. Travels to the worker and into the journal, so plain data only."""
+
+    device: str = "cpu"
+    device_reason: str = ""
+    """Why this device, in the words that the header shows."""
+    timer: str = "auto"
+    """auto, torch (events), wall, or sim."""
+    iters: int | None = None
+    """Samples a row, after warm-up; None runs until stopped."""
+    max_time_s: float | None = None
+    inner: int | None = None
+    """Calls per window; None calibrates to `target_window_s`."""
+    target_window_s: float = 1e-3
+    warmup_max_s: float = 10.0
+    """Warm-up ends when rows and clock have levelled, and at the latest after this."""
+    seed: int = 0
+    cache: CacheMode = CacheMode.WARM
+    flush_mb: int | None = None
+    pace: str = "steady"
+    """steady, burst:ON_MS,OFF_MS or cool:DEGREES_C."""
+    interleave: bool = True
+    graph: bool = False
+    """Capture each callable in a CUDA/HIP graph after warm-up and time replays."""
+    blocker: bool = False
+    """Hold the device with a spin kernel while a window's work is enqueued."""
+    control: bool = False
+    """Add the baseline a second time as a control row."""
+    gate: bool = True
+    """False lets frames fall into windows: only to show what the gate is worth."""
+    probe: bool = True
+    """Time the clock inside the stream where a probe kernel can be had."""
+
+
+class BenchInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A row as the session knows it."""
+
+    bench: int
+    name: str
+    group: str = ""
+    params: dict[str, Any] = {}
+    flops: float | None = None
+    bytes: float | None = None
+    is_baseline: bool = False
+    parent: int | None = None
+    """The row that this one is a phase of."""
+    control_of: int | None = None
+    """The row that this one duplicates as a control."""
+
+
+class TimerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the timer is and what it can resolve."""
+
+    name: str
+    """wall, event, sim-event, or the class name of a user's timer."""
+    reason: str = ""
+    """Why this timer."""
+    resolution_ns: int | None = None
+    """Smallest step between two different windows."""
+    floor_ns: int | None = None
+    """Median length of an empty window."""
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that can be measured or watched; keyed by UUID."""
+
+    uuid: str
+    name: str
+    kind: str
+    """nvidia, amd, cpu or sim."""
+    pci: str | None = None
+    driver: str | None = None
+    index: int | None = None
+    """Ordinal in the telemetry library: for display only, never an identity."""
+    memory_bytes: int | None = None
+    power_limit_mw: int | None = None
+    max_sm_mhz: int | None = None
+    base_sm_mhz: int | None = None
+    supported_sm_mhz: list[int] = []
+    """Ascending; empty when the device does not tell."""
+    temp_limits_c: dict[str, float] = {}
+    sensors: dict[str, "SensorInfo"] = {}
+    simulated: bool = False
+    note: str = ""
+
+
+class SensorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one quantity comes from, or why there is none."""
+
+    source: str = ""
+    """The call or file, for example `nvml field 186`."""
+    unit: str = ""
+    reason: str | None = None
+    """Why it is unavailable; None when it is available."""
+    label: str = ""
+    """Extra words to be shown beside it: `nominal`, `1 s mean`, `hotspot`, `whole board`."""
+    refresh_ns: int | None = None
+    window_ns: int | None = None
+    """Averaging window behind one value."""
+    lag_ns: int | None = None
+    cost_ns: int | None = None
+    """Median duration of one call."""
+
+
+class Reason(IntFlag):
+    """Clock-event reasons, in NVML's bit layout; other vendors are mapped onto it."""
+
+    IDLE = 0x1
+    APP_CLOCKS = 0x2
+    SW_POWER_CAP = 0x4
+    HW_SLOWDOWN = 0x8
+    SYNC_BOOST = 0x10
+    SW_THERMAL = 0x20
+    HW_THERMAL = 0x40
+    HW_POWER_BRAKE = 0x80
+    DISPLAY = 0x100
+    BOARD_LIMIT = 0x200
+    RELIABILITY = 0x400
+
+
+REASON_WORDS: Mapping[int, str] = {
+    Reason.IDLE: "idle",
+    Reason.APP_CLOCKS: "app clocks",
+    Reason.SW_POWER_CAP: "power cap",
+    Reason.HW_SLOWDOWN: "hw slowdown",
+    Reason.SYNC_BOOST: "sync boost",
+    Reason.SW_THERMAL: "sw thermal",
+    Reason.HW_THERMAL: "hw thermal",
+    Reason.HW_POWER_BRAKE: "power brake",
+    Reason.DISPLAY: "display clocks",
+    Reason.BOARD_LIMIT: "board limit",
+    Reason.RELIABILITY: "reliability",
+}
+POWER_REASONS = (
+    Reason.SW_POWER_CAP | Reason.HW_POWER_BRAKE | Reason.BOARD_LIMIT
+)
+THERMAL_REASONS = Reason.SW_THERMAL | Reason.HW_THERMAL
+BENIGN_REASONS = Reason.IDLE | Reason.APP_CLOCKS
+
+
+def reason_words(mask: int) -> list[str]:
+    """The set bits as words, unknown bits as hexadecimal; none are dropped."""
+    words = [word for bit, word in REASON_WORDS.items() if mask & bit]
+    unknown = mask & ~sum(REASON_WORDS)
+    if unknown:
+        words.append(f"{unknown:#x}")
+    return words
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One look at a device. Fields that were not read this time repeat the last value and its time.
+
+    `at_ns` is the middle of the call on the session's clock. A field is None when the device does
+    not report it (see `DeviceInfo.sensors` for the reason) or when this look failed.
+    """
+
+    device: str
+    at_ns: int
+    sm_mhz: float | None = None
+    sm_mhz_min: float | None = None
+    """Slowest partition, where a device has several clocks (AMD XCDs)."""
+    mem_mhz: float | None = None
+    power_mw: int | None = None
+    temp_c: float | None = None
+    mem_temp_c: float | None = None
+    energy_mj: int | None = None
+    """Counter since driver load, millijoules."""
+    util_pct: float | None = None
+    fan_pct: float | None = None
+    power_limit_mw: int | None = None
+    pstate: int | None = None
+    reasons: int | None = None
+    """Clock-event reasons (`Reason`), None when unknown."""
+    throttle_ns: dict[str, int] = {}
+    """Accumulated time under a limit: power, thermal, hw_thermal, brake."""
+    others: list[int] | None = None
+    """Pids of other processes on the device; None when it cannot be known."""
+    ages_ns: dict[str, int] = {}
+    """Age at `at_ns` of the fields that are older than this look."""
+
+
+class ClockHold(StrEnum):
+    """What is known about the clocks."""
+
+    FREE = "free"
+    LOCKED = "locked"
+    """Ours and verified under load."""
+    PENDING = "locking"
+    """Ours, not yet verified."""
+    NOT_HELD = "not held"
+    """Ours, but the device runs at another clock."""
+    FOREIGN = "foreign lock?"
+    UNKNOWN = "unknown"
+
+
+class ClockState(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a device's clock control."""
+
+    hold: ClockHold = ClockHold.UNKNOWN
+    locked_mhz: int | None = None
+    mem_locked_mhz: int | None = None
+    evidence: str = ""
+    can_lock: bool = False
+    reason: str = ""
+    """Why it cannot be locked, and what it would take."""
+    supported_mhz: list[int] = []
+    """Ascending."""
+    level: str | None = None
+    """AMD performance level, which can be read back."""
+
+
+class ClockUndo(msgspec.Struct, frozen=True, kw_only=True):
+    """How to put a device's clocks back, as data: written to disk before the lock is set."""
+
+    uuid: str
+    kind: str
+    """nvidia, amd or sim."""
+    pci: str | None = None
+    actions: list[list[str]] = []
+    """Controller-specific steps, each a verb and its arguments."""
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something a user should know, as a code and its evidence; wording is made at the edge."""
+
+    code: str
+    at_ns: int
+    bench: int | None = None
+    level: str = "info"
+    """info, warn or error."""
+    evidence: dict[str, Any] = {}
+
+
+class StateWord(StrEnum):
+    """A row's statistical state."""
+
+    NONE = ""
+    WARMING = "warming"
+    DRIFTING = "drifting"
+    STEADY = "steady"
+    """Flat so far; not yet proven to last."""
+    SETTLED = "settled"
+    UNDECIDED = "undecided"
+    THROTTLED = "throttled"
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """The trend of a series over one window."""
+
+    word: StateWord = StateWord.NONE
+    change: float | None = None
+    """Relative change between the outer thirds of the window (0.01 = +1 %)."""
+    z: float | None = None
+    detectable: float | None = None
+    """Smallest relative change that this window could have shown."""
+    window_s: float | None = None
+    temp_change_c: float | None = None
+    slope_per_s: float | None = None
+    """Relative change per second (Theil-Sen)."""
+
+
+class ClockEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a row's spread the clock explains."""
+
+    status: str = "refused"
+    """ok, ok-trend, confounded or refused."""
+    reason: str = ""
+    alpha: float | None = None
+    """log t = c - alpha log f: 1 compute bound, 0 memory bound."""
+    alpha_se: float | None = None
+    clock_spread: float | None = None
+    """Relative spread of the clock, p97.5 - p2.5."""
+    lag_ns: int | None = None
+    explained: float | None = None
+    """Share of the variance that a lock would remove."""
+    std_now: float | None = None
+    """Relative standard deviation now."""
+    std_locked: float | None = None
+    """Predicted relative standard deviation after locking."""
+
+
+class Answer(StrEnum):
+    """Is B faster than A?"""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    UNDECIDED = "not enough data"
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """A row against its baseline, paired within rounds: ratio of times, below 1 is faster."""
+
+    answer: Answer = Answer.UNDECIDED
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    n_eff: float | None = None
+    band: float = 0.005
+    """Differences inside this relative band count as the same."""
+    note: str = ""
+
+
+class Verdict(StrEnum):
+    """Should the clocks be locked?"""
+
+    UNKNOWN = "unknown"
+    STEADY = "steady"
+    WAIT = "wait"
+    LOCK = "lock"
+    THROTTLED_POWER = "throttled: power"
+    THROTTLED_THERMAL = "throttled: thermal"
+    NOT_CLOCK = "not the clock"
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict, its evidence in numbers, and what to do."""
+
+    verdict: Verdict = Verdict.UNKNOWN
+    lock_mhz: int | None = None
+    std_now: float | None = None
+    std_locked: float | None = None
+    evidence: dict[str, Any] = {}
+    reason: str = ""
+    """A code for the rule that decided."""
+    power_coupled: bool = False
+    since_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where a run happened; written into the journal's head."""
+
+    values: Mapping[str, Any]
+
+
+class Kind(Enum):
+    """Which end of the pipe a reading or a lock belongs to."""
+
+    GPU = "gpu"
+    CPU = "cpu"
+
+
+def is_usable(value: float | None) -> bool:
+    """True for a finite number."""
+    return value is not None and math.isfinite(value)

@@ -1,0 +1,269 @@
+"""The closed set of records that a session is made of, and their encoding.
+
+A record is a tagged MessagePack array. `Samples` is by far the most frequent, so its columns are
+arrays of small integers: about ten bytes a sample.
+
+Schema history
+  1  first version
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from usv_tui.model import (
+    Advice,
+    BenchInfo,
+    ClockState,
+    DeviceInfo,
+    Flag,
+    Notice,
+    Reading,
+    RowState,
+    RunConfig,
+    Sample,
+    TimerInfo,
+)
+
+SCHEMA = 1
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """Base of all records. `at_ns` is on the session's clock (monotonic nanoseconds)."""
+
+
+class Start(Record, tag="start", frozen=True):
+    """The first record: what is measured, where, and how the clock maps to the calendar."""
+
+    schema: int
+    at_ns: int
+    wall_unix_ns: int
+    suite: str
+    config: RunConfig
+    environment: dict[str, Any] = {}
+    simulated: str = ""
+    """Scenario and card when the device is simulated, else empty."""
+
+
+class Device(Record, tag="device", frozen=True):
+    """The device that is watched, and what of it can be read."""
+
+    at_ns: int
+    info: DeviceInfo
+
+
+class Timing(Record, tag="timer", frozen=True):
+    """The timer in use."""
+
+    at_ns: int
+    info: TimerInfo
+
+
+class Bench(Record, tag="bench", frozen=True):
+    """A row exists."""
+
+    at_ns: int
+    info: BenchInfo
+
+
+class Skip(Record, tag="skip", frozen=True):
+    """A thing in the file that is not timed."""
+
+    at_ns: int
+    name: str
+    reason: str
+
+
+class State(Record, tag="state", frozen=True):
+    """A row changed state."""
+
+    at_ns: int
+    bench: int
+    state: RowState
+    detail: str = ""
+
+
+class Calibrated(Record, tag="calib", frozen=True):
+    """A row's calls per window, its cache mode and what that is made of."""
+
+    at_ns: int
+    bench: int
+    inner: int
+    per_call_ns: int
+    cache: str = "warm"
+    """The badge: warm, cold, rotating(n) or unavailable."""
+    flush_bytes: int = 0
+    l2_bytes: int | None = None
+    mode: str = "eager"
+    """eager or graph."""
+
+
+class Samples(Record, tag="s", frozen=True):
+    """One round (or part of one): column i of each list is the i-th slot.
+
+    `dt_ns` counts from `t0_ns`. `host_ns` is empty when equal to the windows, `flags` is empty when
+    all are `flag`.
+    """
+
+    round: int
+    t0_ns: int
+    bench: list[int]
+    dt_ns: list[int]
+    window_ns: list[int]
+    inner: list[int]
+    host_ns: list[int] = []
+    flags: list[int] = []
+    flag: int = 0
+
+    def samples(self) -> Iterator[Sample]:
+        """The samples, one by one: for exports and tests, not for the live path."""
+        hosts = self.host_ns or self.window_ns
+        flags = self.flags or [self.flag] * len(self.bench)
+        for slot, (b, dt, w, k, h, f) in enumerate(
+            zip(self.bench, self.dt_ns, self.window_ns, self.inner, hosts, flags, strict=True)
+        ):
+            yield Sample(b, self.round, slot, self.t0_ns + dt, w, k, h, f)
+
+
+class Telemetry(Record, tag="t", frozen=True):
+    """One reading of the watched device."""
+
+    reading: Reading
+
+
+class ProbeClock(Record, tag="probe", frozen=True):
+    """The clock measured inside the stream, per sample of one round."""
+
+    round: int
+    at_ns: list[int]
+    sm_mhz: list[float]
+
+
+class Noted(Record, tag="note", frozen=True):
+    """Self-diagnosis and events."""
+
+    notice: Notice
+
+
+class BenchError(Record, tag="error", frozen=True):
+    """A row failed and is retired; the others go on."""
+
+    at_ns: int
+    bench: int
+    kind: str
+    """The exception's class name, or hang, oom, coroutine …"""
+    message: str
+    """One line."""
+    traceback: str = ""
+    fatal: bool = False
+    """True when the device's context is lost and nothing can be timed any more."""
+
+
+class Mark(Record, tag="mark", frozen=True):
+    """A new epoch: statistics start afresh."""
+
+    at_ns: int
+    label: str
+    bench: int | None = None
+    """Only this row's statistics, when given."""
+
+
+class Gap(Record, tag="gap", frozen=True):
+    """Measuring stood still on purpose between two times."""
+
+    from_ns: int
+    to_ns: int
+    reason: str
+
+
+class Clocks(Record, tag="clocks", frozen=True):
+    """What is known about the clocks has changed."""
+
+    at_ns: int
+    state: ClockState
+
+
+class Advised(Record, tag="advice", frozen=True):
+    """The lock advice has changed."""
+
+    at_ns: int
+    advice: Advice
+
+
+class Output(Record, tag="out", frozen=True):
+    """Text that the user's code wrote to fd 1 or 2."""
+
+    at_ns: int
+    text: str
+
+
+class End(Record, tag="end", frozen=True):
+    """The last record of a session that ended in order."""
+
+    at_ns: int
+    reason: str
+    complete: bool = True
+
+
+AnyRecord = (
+    Start
+    | Device
+    | Timing
+    | Bench
+    | Skip
+    | State
+    | Calibrated
+    | Samples
+    | Telemetry
+    | ProbeClock
+    | Noted
+    | BenchError
+    | Mark
+    | Gap
+    | Clocks
+    | Advised
+    | Output
+    | End
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)
+
+
+def encode(record: AnyRecord) -> bytes:
+    """One record as MessagePack."""
+    return _encoder.encode(record)
+
+
+def decode(data: bytes | bytearray | memoryview) -> AnyRecord:
+    """The inverse of `encode`.
+
+    Raises:
+        msgspec.DecodeError: the bytes are not a record of this schema.
+    """
+    return _decoder.decode(data)
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True):
+    """What a user may ask of a running worker.
+
+    Verbs: pause, resume, stop, mark LABEL, pace SPEC, solo BENCH, all, on BENCH, off BENCH,
+    cache BENCH MODE, ramp, quiet 0|1.
+    """
+
+    verb: str
+    argument: str = ""
+    bench: int | None = None
+
+
+def plain_flags(record: Samples) -> list[int]:
+    """The flags of every sample of a record."""
+    return record.flags or [record.flag] * len(record.bench)
+
+
+__all__ = [
+    "SCHEMA", "Advised", "AnyRecord", "Bench", "BenchError", "Calibrated", "Clocks", "Command",
+    "Device", "End", "Flag", "Gap", "Mark", "Noted", "Output", "ProbeClock", "Record", "Samples",
+    "Skip", "Start", "State", "Telemetry", "Timing", "decode", "encode",
+]

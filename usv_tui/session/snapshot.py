@@ -1,0 +1,192 @@
+"""What a front end may see: one frozen `Snapshot`, and read-only series for the charts.
+
+The store makes them; the screen, the headless front end and the reports only read them.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from usv_tui.model import (
+    Advice,
+    ClockEffect,
+    ClockState,
+    DeviceInfo,
+    Drift,
+    Ratio,
+    Reading,
+    RowState,
+    RunConfig,
+    StateWord,
+    TimerInfo,
+)
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Statistics of one set of samples, in seconds per call. None where n is too small."""
+
+    n: int = 0
+    median_s: float | None = None
+    mean_s: float | None = None
+    std_s: float | None = None
+    """Sample standard deviation (n >= 3)."""
+    madn_s: float | None = None
+    """1.4826 x median absolute deviation."""
+    min_s: float | None = None
+    max_s: float | None = None
+    p05_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+    severe: int = 0
+    """Samples outside the outer fences Q1 - 3 IQR .. Q3 + 3 IQR."""
+
+    @property
+    def rel_std(self) -> float | None:
+        """std / median."""
+        if self.std_s is None or not self.median_s:
+            return None
+        return self.std_s / self.median_s
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """One row of the table."""
+
+    bench: int
+    name: str
+    group: str = ""
+    parent: int | None = None
+    """The row that this one is a phase of."""
+    control_of: int | None = None
+    state: RowState = RowState.WAITING
+    detail: str = ""
+    """What the state is about: seconds of compiling, the error's last line …"""
+    rolling: Stats = Stats()
+    """The last `Snapshot.window` samples of the epoch."""
+    whole: Stats = Stats()
+    """All samples of the epoch that count."""
+    n_all: int = 0
+    """Every sample since the start, excluded ones too."""
+    n_excluded: int = 0
+    stalls: int = 0
+    trend: tuple[float, ...] = ()
+    """Medians of equal time bins, oldest first, NaN where there was no sample; seconds."""
+    word: StateWord = StateWord.NONE
+    drift: Drift = Drift()
+    effect: ClockEffect = ClockEffect()
+    ratio: Ratio | None = None
+    """Against the baseline of its group (or the one the user chose); None for the baseline."""
+    is_baseline: bool = False
+    baseline_name: str = ""
+    flops: float | None = None
+    bytes: float | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+    inner: int = 1
+    cache: str = "warm"
+    mode: str = "eager"
+    badges: tuple[str, ...] = ()
+    """Self-diagnosis in a word or two each: `CPU-bound`, `synchronises`, `2 modes` …"""
+    energy_j: float | None = None
+    """Joules per call."""
+    energy_label: str = ""
+    throttled: tuple[tuple[str, float], ...] = ()
+    """Reason words with the share of samples taken under each."""
+    error: str = ""
+    traceback: str = ""
+
+
+class LogLine(NamedTuple):
+    """One line of the event log."""
+
+    at_ns: int
+    kind: str
+    """event, warn, error, out (the user's code) or mark."""
+    text: str
+
+
+class EpochView(NamedTuple):
+    """A stretch of the run between two marks."""
+
+    index: int
+    label: str
+    from_ns: int
+    to_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a front end shows, at one moment. Plain data; an empty one is valid."""
+
+    at_ns: int = 0
+    start_ns: int = 0
+    wall_unix_ns: int = 0
+    """Calendar time of `start_ns`."""
+    suite: str = ""
+    config: RunConfig = field(default_factory=RunConfig)
+    environment: dict[str, object] = field(default_factory=dict)
+    simulated: str = ""
+    timer: TimerInfo | None = None
+    device: DeviceInfo | None = None
+    reading: Reading | None = None
+    """The latest one; None until the first."""
+    telemetry_state: str = ""
+    """`` when all is well, else why there is none or `stale 4.2 s`."""
+    clocks: ClockState = field(default_factory=ClockState)
+    phase: str = "starting"
+    """starting, importing, priming, warming, measuring, paused, ended."""
+    phase_detail: str = ""
+    pace: str = "steady"
+    elapsed_s: float = 0.0
+    rounds: int = 0
+    samples: int = 0
+    samples_per_s: float = 0.0
+    window: int = 1000
+    """Size of the rolling window, in samples."""
+    rows: tuple[RowView, ...] = ()
+    baseline: int | None = None
+    """The row every ratio refers to when the user chose one; None: each group's own."""
+    advice: Advice = field(default_factory=Advice)
+    log: tuple[LogLine, ...] = ()
+    log_total: int = 0
+    epochs: tuple[EpochView, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    progress: str = ""
+    """How far a finite run is: `iters 120/500`, `ratio ±0.8 % -> ±0.5 %` …"""
+    stop_reason: str = ""
+    """Why the session ended; empty while it runs."""
+    complete: bool = False
+    overheads: dict[str, float] = field(default_factory=dict)
+    """Shares of wall time: gate, flush, idle; and poll_ns."""
+
+    def row(self, bench: int | None) -> RowView | None:
+        """The row with this id."""
+        return next((row for row in self.rows if row.bench == bench), None)
+
+
+class Series(NamedTuple):
+    """Samples of one row in a stretch of time, oldest first. Views: do not write."""
+
+    t_ns: IntArray
+    seconds: FloatArray
+    """Per call; NaN where the window was zero or negative."""
+    excluded: NDArray[np.bool_]
+    """Warm-up and ramp samples: drawn dim."""
+
+
+class BinSeries(NamedTuple):
+    """The same, reduced on arrival to equal bins, so that a chart's cost does not grow."""
+
+    t_ns: IntArray
+    """Start of each bin; bins without a sample are absent."""
+    low_s: FloatArray
+    high_s: FloatArray
+    median_s: FloatArray
+    count: IntArray
+    width_ns: int

@@ -1,0 +1,87 @@
+"""Numbers to text. One unit a column: pick it once with `time_unit`, then format all with it."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+DASH = "—"
+
+
+class Unit(NamedTuple):
+    """A unit of time: how many seconds it is and what it is called."""
+
+    seconds: float
+    name: str
+
+
+NS = Unit(1e-9, "ns")
+US = Unit(1e-6, "us")
+MS = Unit(1e-3, "ms")
+S = Unit(1.0, "s")
+_UNITS = (S, MS, US, NS)
+
+
+def time_unit(values_s: Iterable[float | None]) -> Unit:
+    """The unit in which the smallest of the values is at least 1 (ns when there is none)."""
+    usable = [v for v in values_s if v is not None and math.isfinite(v) and v > 0]
+    if not usable:
+        return US
+    smallest = min(usable)
+    return next((u for u in _UNITS if smallest >= u.seconds), NS)
+
+
+def fixed(value: float | None, decimals: int = 2, dash: str = DASH) -> str:
+    """A number with fixed decimals; a dash for None, NaN and infinities."""
+    if value is None or not math.isfinite(value):
+        return dash
+    return f"{value:.{decimals}f}"
+
+
+def in_unit(value_s: float | None, unit: Unit, decimals: int = 3) -> str:
+    """A time in the column's unit."""
+    return fixed(None if value_s is None else value_s / unit.seconds, decimals)
+
+
+def percent(value: float | None, decimals: int = 2) -> str:
+    """A ratio as a percentage without the sign."""
+    return fixed(None if value is None else value * 100, decimals)
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """A number with so many significant digits, without an exponent."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def duration(seconds: float) -> str:
+    """Elapsed time as m:ss or h:mm:ss."""
+    whole = max(0, int(seconds))
+    hours, rest = divmod(whole, 3600)
+    minutes, secs = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{secs:02d}" if hours else f"{minutes:02d}:{secs:02d}"
+
+
+def count(value: int) -> str:
+    """A count with thousands separators."""
+    return f"{value:,}"
+
+
+def watts(power_mw: int | None, decimals: int = 0) -> str:
+    """Milliwatts as watts."""
+    return fixed(None if power_mw is None else power_mw / 1000, decimals)
+
+
+def bytes_text(value: float | None) -> str:
+    """A size in binary units."""
+    if value is None:
+        return DASH
+    size = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
