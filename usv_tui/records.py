@@ -100,13 +100,15 @@ class Calibrated(Record, tag="calib", frozen=True):
 
 
 class Samples(Record, tag="s", frozen=True):
-    """One round (or part of one): column i of each list is the i-th slot.
+    """A block of whole rounds (the last may be cut short): column i is the i-th slot in time.
 
-    `dt_ns` counts from `t0_ns`. `host_ns` is empty when equal to the windows, `flags` is empty when
-    all are `flag`.
+    Slot i belongs to round `round + i // size`. `dt_ns` counts from `t0_ns`. `inner` of length one
+    holds for all slots, `host_ns` is empty when equal to the windows, `flags` is empty when all
+    are `flag`.
     """
 
     round: int
+    size: int
     t0_ns: int
     bench: list[int]
     dt_ns: list[int]
@@ -116,14 +118,28 @@ class Samples(Record, tag="s", frozen=True):
     flags: list[int] = []
     flag: int = 0
 
+    def inners(self) -> list[int]:
+        """Calls per window of every slot."""
+        return self.inner * len(self.bench) if len(self.inner) == 1 else self.inner
+
+    def all_flags(self) -> list[int]:
+        """The flags of every slot."""
+        return self.flags or [self.flag] * len(self.bench)
+
     def samples(self) -> Iterator[Sample]:
         """The samples, one by one: for exports and tests, not for the live path."""
         hosts = self.host_ns or self.window_ns
-        flags = self.flags or [self.flag] * len(self.bench)
-        for slot, (b, dt, w, k, h, f) in enumerate(
-            zip(self.bench, self.dt_ns, self.window_ns, self.inner, hosts, flags, strict=True)
-        ):
-            yield Sample(b, self.round, slot, self.t0_ns + dt, w, k, h, f)
+        columns = zip(
+            self.bench,
+            self.dt_ns,
+            self.window_ns,
+            self.inners(),
+            hosts,
+            self.all_flags(),
+            strict=True,
+        )
+        for i, (b, dt, w, k, h, f) in enumerate(columns):
+            yield Sample(b, self.round + i // self.size, i % self.size, self.t0_ns + dt, w, k, h, f)
 
 
 class Telemetry(Record, tag="t", frozen=True):
@@ -257,13 +273,30 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
     bench: int | None = None
 
 
-def plain_flags(record: Samples) -> list[int]:
-    """The flags of every sample of a record."""
-    return record.flags or [record.flag] * len(record.bench)
-
-
 __all__ = [
-    "SCHEMA", "Advised", "AnyRecord", "Bench", "BenchError", "Calibrated", "Clocks", "Command",
-    "Device", "End", "Flag", "Gap", "Mark", "Noted", "Output", "ProbeClock", "Record", "Samples",
-    "Skip", "Start", "State", "Telemetry", "Timing", "decode", "encode",
+    "SCHEMA",
+    "Advised",
+    "AnyRecord",
+    "Bench",
+    "BenchError",
+    "Calibrated",
+    "Clocks",
+    "Command",
+    "Device",
+    "End",
+    "Flag",
+    "Gap",
+    "Mark",
+    "Noted",
+    "Output",
+    "ProbeClock",
+    "Record",
+    "Samples",
+    "Skip",
+    "Start",
+    "State",
+    "Telemetry",
+    "Timing",
+    "decode",
+    "encode",
 ]

@@ -17,7 +17,9 @@ import numpy as np
 from usv_tui.model import TimerInfo
 from usv_tui.records import Samples
 
-_NO_CALLS = ()
+
+def _nothing() -> None:
+    pass
 
 
 class Slot:
@@ -56,21 +58,25 @@ Failure = tuple[Slot, BaseException]
 
 
 class Timer(Protocol):
-    """Times rounds. One thread calls it, the worker's."""
+    """Times blocks of rounds. One thread calls it, the worker's."""
 
     info: TimerInfo
 
-    def enqueue(self, round_: int, slots: Sequence[Slot], flag: int = 0) -> list[Failure]:
+    def enqueue(
+        self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
+    ) -> Failure | None:
         """Time one sample of each slot, in this order; `flag` goes onto every sample.
 
-        The order within a sample is: reset, flush, [blocker], start, inner times fn, end. Only fn
-        runs between start and end. A slot that raises yields no sample and is returned with its
-        exception; the others are timed.
+        `slots` are one or several whole rounds one after the other, `size` slots each (0: all of
+        them are one round), the first of which has the number `round_`. The order within a sample
+        is: reset, flush, [blocker], start, inner times fn, end. Only fn runs between start and
+        end. When a slot raises, the block ends there: what was timed before it is kept, nothing
+        after it runs, and the slot comes back with its exception.
         """
         ...
 
     def harvest(self, *, wait: bool) -> list[Samples]:
-        """The rounds that are complete, oldest first; with `wait`, all that were enqueued."""
+        """The blocks that are complete, oldest first; with `wait`, all that were enqueued."""
         ...
 
     def queued_ns(self) -> int:
@@ -102,59 +108,71 @@ class WallTimer:
         self._sync = sync
         self._done: list[Samples] = []
         resolution, floor = _measure_clock(clock)
-        self.info = TimerInfo(
-            name="wall", reason=reason, resolution_ns=resolution, floor_ns=floor
-        )
+        self.info = TimerInfo(name="wall", reason=reason, resolution_ns=resolution, floor_ns=floor)
 
-    def enqueue(self, round_: int, slots: Sequence[Slot], flag: int = 0) -> list[Failure]:
+    def enqueue(
+        self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
+    ) -> Failure | None:
         """Time the slots now, one after the other."""
         clock = self._clock
         sync = self._sync
+        plain = sync is None
         benches: list[int] = []
         starts: list[int] = []
         windows: list[int] = []
         inners: list[int] = []
         add_bench, add_start = benches.append, starts.append
         add_window, add_inner = windows.append, inners.append
-        failures: list[Failure] = []
+        failure: Failure | None = None
         t0 = clock()
         for slot in slots:
             fn = slot.fn
             inner = slot.inner
             try:
-                if slot.cold_each:
-                    start, window = self._cold_each(slot)
-                else:
-                    for call in slot.before:
-                        call()
-                    if sync is not None:
-                        sync()
+                if plain and not slot.before:
                     if inner == 1:
                         start = clock()
                         fn()
-                        if sync is not None:
-                            sync()
-                        window = clock() - start
+                        end = clock()
                     else:
                         calls = repeat(None, inner)
                         start = clock()
                         for _ in calls:
                             fn()
-                        if sync is not None:
-                            sync()
-                        window = clock() - start
+                        end = clock()
+                else:
+                    start, end = self._prepared(slot)
             except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
-                failures.append((slot, error))
-                continue
+                failure = (slot, error)
+                break
             add_bench(slot.bench)
             add_start(start - t0)
-            add_window(window)
+            add_window(end - start)
             add_inner(inner)
         if benches:
             self._done.append(
-                Samples(round_, t0, benches, starts, windows, inners, [], [], flag)
+                Samples(
+                    round_, size or len(slots), t0, benches, starts, windows, inners, [], [], flag
+                )
             )
-        return failures
+        return failure
+
+    def _prepared(self, slot: Slot) -> tuple[int, int]:
+        """A sample with untimed work before it, or a device to wait for; (start, end)."""
+        if slot.cold_each:
+            first, total = self._cold_each(slot)
+            return first, first + total
+        clock, fn = self._clock, slot.fn
+        sync = self._sync or _nothing
+        for call in slot.before:
+            call()
+        calls = repeat(None, slot.inner)
+        sync()
+        start = clock()
+        for _ in calls:
+            fn()
+        sync()
+        return start, clock()
 
     def _cold_each(self, slot: Slot) -> tuple[int, int]:
         clock, sync, fn, flush = self._clock, self._sync, slot.fn, slot.flush
@@ -271,20 +289,23 @@ class WallClock(GPUTimer):
 class ForeignTimer:
     """Runs rounds on a user's `GPUTimer` (ours or usv's: anything with open, value, synchronize).
 
-    Handles in flight are bounded by harvesting every `depth` rounds.
+    Handles in flight are bounded by reading them every `depth` samples.
     """
 
-    def __init__(self, timer: Any, depth: int = 64) -> None:
+    def __init__(self, timer: Any, depth: int = 1024) -> None:
         self._timer = timer
         self._depth = depth
-        self._rounds: list[tuple[int, int, int, list[tuple[Slot, int, int, Any]]]] = []
+        self._rounds: list[tuple[int, int, int, int, list[tuple[Slot, int, int, Any]]]] = []
+        self._in_flight = 0
         self._done: list[Samples] = []
         self.info = TimerInfo(name=type(timer).__name__, reason="given by the caller")
 
-    def enqueue(self, round_: int, slots: Sequence[Slot], flag: int = 0) -> list[Failure]:
+    def enqueue(
+        self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
+    ) -> Failure | None:
         """Open one handle a slot."""
         clock = time.perf_counter_ns
-        failures: list[Failure] = []
+        failure: Failure | None = None
         handles: list[tuple[Slot, int, int, Any]] = []
         t0 = clock()
         for slot in slots:
@@ -292,35 +313,37 @@ class ForeignTimer:
             try:
                 start = clock()
                 handle = self._timer.open(slot.fn, slot.inner, before)
-                handles.append((slot, start, clock() - start, handle))
             except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
-                failures.append((slot, error))
-        self._rounds.append((round_, t0, flag, handles))
-        if len(self._rounds) >= self._depth:
+                failure = (slot, error)
+                break
+            handles.append((slot, start - t0, clock() - start, handle))
+        self._in_flight += len(handles)
+        if handles:
+            self._rounds.append((round_, size or len(slots), t0, flag, handles))
+        if self._in_flight >= self._depth:
             self._drain()
-        return failures
+        return failure
 
     def _drain(self) -> None:
         self._timer.synchronize()
-        for round_, t0, flag, handles in self._rounds:
-            if handles:
-                self._done.append(
-                    Samples(
-                        round_,
-                        t0,
-                        [slot.bench for slot, *_ in handles],
-                        [start - t0 for _, start, _, _ in handles],
-                        [
-                            round(self._timer.value(handle) * slot.inner * 1e9)
-                            for slot, _, _, handle in handles
-                        ],
-                        [slot.inner for slot, *_ in handles],
-                        [host for _, _, host, _ in handles],
-                        [],
-                        flag,
-                    )
+        value = self._timer.value
+        for round_, size, t0, flag, handles in self._rounds:
+            self._done.append(
+                Samples(
+                    round_,
+                    size,
+                    t0,
+                    [slot.bench for slot, *_ in handles],
+                    [start for _, start, _, _ in handles],
+                    [round(value(handle) * slot.inner * 1e9) for slot, _, _, handle in handles],
+                    [slot.inner for slot, *_ in handles],
+                    [host for _, _, host, _ in handles],
+                    [],
+                    flag,
                 )
+            )
         self._rounds.clear()
+        self._in_flight = 0
 
     def harvest(self, *, wait: bool) -> list[Samples]:
         """Drained rounds; with `wait`, all."""
