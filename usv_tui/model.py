@@ -261,9 +261,7 @@ REASON_WORDS: Mapping[int, str] = {
     Reason.BOARD_LIMIT: "board limit",
     Reason.RELIABILITY: "reliability",
 }
-POWER_REASONS = (
-    Reason.SW_POWER_CAP | Reason.HW_POWER_BRAKE | Reason.BOARD_LIMIT
-)
+POWER_REASONS = Reason.SW_POWER_CAP | Reason.HW_POWER_BRAKE | Reason.BOARD_LIMIT
 THERMAL_REASONS = Reason.SW_THERMAL | Reason.HW_THERMAL
 BENIGN_REASONS = Reason.IDLE | Reason.APP_CLOCKS
 

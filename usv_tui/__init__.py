@@ -1,0 +1,1 @@
+"""Time GPU kernels in an interleaved loop beside live clock, temperature and power."""

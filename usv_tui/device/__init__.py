@@ -1,0 +1,1 @@
+"""Telemetry and clock control of the measured device."""

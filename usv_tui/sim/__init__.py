@@ -1,0 +1,1 @@
+"""The simulated GPU: ground truth for everything."""

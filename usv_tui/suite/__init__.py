@@ -1,0 +1,1 @@
+"""What a benchmark file says, and how it is found."""

@@ -1,0 +1,1 @@
+"""The screen's own line-rendering widgets."""
