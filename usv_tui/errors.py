@@ -63,7 +63,7 @@ class TimerError(DeviceError):
     """The timer that was asked for cannot be had on this machine."""
 
 
-class WorkerLost(UsvError):  # noqa: N818  named for what happened
+class WorkerLost(UsvError):
     """The measuring thread or process died."""
 
     exit_code = ExitCode.WORKER_LOST
@@ -87,9 +87,9 @@ class TelemetryError(UsvError):
     """A sensor layer failed; measuring goes on without it."""
 
 
-class SensorGap(TelemetryError):  # noqa: N818  a gap is not a failure
+class SensorGap(TelemetryError):
     """Nothing to read this time; ask again later."""
 
 
-class DeviceLost(TelemetryError):  # noqa: N818  named for what happened
+class DeviceLost(TelemetryError):
     """The device fell off the bus or needs a reset; never ask again."""

@@ -25,7 +25,7 @@ def _nothing() -> None:
 class Slot:
     """One row as the timer sees it. Built once a row, not once a sample."""
 
-    __slots__ = ("before", "bench", "cold_each", "fn", "flush", "hints", "inner", "reset", "stream")
+    __slots__ = ("before", "bench", "cold_each", "flush", "fn", "hints", "inner", "reset", "stream")
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class Stats:
 
     @property
     def rel_std(self) -> float | None:
-        """std / median."""
+        """Standard deviation over median."""
         if self.std_s is None or not self.median_s:
             return None
         return self.std_s / self.median_s
@@ -114,7 +114,7 @@ class LogLine(NamedTuple):
 class EpochView(NamedTuple):
     """A stretch of the run between two marks."""
 
-    index: int
+    number: int
     label: str
     from_ns: int
     to_ns: int | None
@@ -188,5 +188,6 @@ class BinSeries(NamedTuple):
     low_s: FloatArray
     high_s: FloatArray
     median_s: FloatArray
-    count: IntArray
+    n: IntArray
+    """Samples in each bin."""
     width_ns: int
