@@ -53,6 +53,25 @@ class Device(Record, tag="device", frozen=True):
     info: DeviceInfo
 
 
+class Chosen(Record, tag="chosen", frozen=True):
+    """The device that the worker measures, and by what it can be told from all others."""
+
+    at_ns: int
+    device: str
+    """As torch names it: cpu, cuda:0; or sim:CARD:SCENARIO."""
+    reason: str
+    identity: dict[str, Any] = {}
+    """uuid, pci, name, total_memory, vendor, torch versions: whatever the framework tells."""
+
+
+class Progress(Record, tag="progress", frozen=True):
+    """What the worker as a whole is doing: importing, priming, warming, measuring, paused, ended."""
+
+    at_ns: int
+    phase: str
+    detail: str = ""
+
+
 class Timing(Record, tag="timer", frozen=True):
     """The timer in use."""
 
@@ -224,6 +243,8 @@ class End(Record, tag="end", frozen=True):
 
 AnyRecord = (
     Start
+    | Chosen
+    | Progress
     | Device
     | Timing
     | Bench
@@ -280,6 +301,7 @@ __all__ = [
     "Bench",
     "BenchError",
     "Calibrated",
+    "Chosen",
     "Clocks",
     "Command",
     "Device",
@@ -290,6 +312,7 @@ __all__ = [
     "Noted",
     "Output",
     "ProbeClock",
+    "Progress",
     "Record",
     "Samples",
     "Skip",

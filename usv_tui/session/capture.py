@@ -1,0 +1,124 @@
+"""User code's output: file descriptors 1 and 2 go to an append-only file while a session runs.
+
+A file and not a pipe: a pipe that nobody drains would block the benchmark. It works for Python,
+C and child processes alike, and for a logging handler made before the session began.
+"""
+
+import contextlib
+import ctypes
+import io
+import os
+import re
+import sys
+from pathlib import Path
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+MAX_LINE = 500
+"""Longer lines are cut; the file keeps them whole."""
+
+
+def clean_line(raw: str) -> str:
+    """One line for the log: escapes gone, carriage returns folded to what a terminal would show."""
+    shown = raw.rstrip("\r").rsplit("\r", 1)[-1]
+    shown = _CONTROL.sub("", _ESCAPES.sub("", shown)).expandtabs(4).rstrip()
+    return shown if len(shown) <= MAX_LINE else shown[: MAX_LINE - 1] + "…"
+
+
+class OutputCapture:
+    """Sends fds 1 and 2 to a file from `start` until `stop`; `tail` gives the new lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.real_stdout: int = -1
+        """A private duplicate of the caller's stdout."""
+        self.real_stderr: int = -1
+        self._read_fd = -1
+        self._partial = b""
+        self._saved_streams: tuple[io.TextIOBase, io.TextIOBase] | None = None
+
+    def start(self) -> None:
+        """Redirect. Raises OSError when the file cannot be made."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        fd = os.open(self.path, flags, 0o644)
+        self._read_fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        os.lseek(self._read_fd, 0, os.SEEK_END)
+        _flush_everything()
+        self.real_stdout = _duplicate(1)
+        self.real_stderr = _duplicate(2)
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        os.close(fd)
+        self.point_streams()
+
+    def point_streams(self) -> None:
+        """Give user code real text streams on fds 1 and 2 (fileno, encoding, not a tty)."""
+        if self._saved_streams is None:
+            self._saved_streams = (sys.stdout, sys.stderr)  # type: ignore[assignment]
+        sys.stdout = _text_stream(1)
+        sys.stderr = _text_stream(2)
+
+    def tail(self, limit: int = 1 << 16) -> list[str]:
+        """New complete lines, cleaned; at most `limit` bytes a call."""
+        if self._read_fd < 0:
+            return []
+        data = os.read(self._read_fd, limit)
+        if not data:
+            return []
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > limit:
+            lines.append(self._partial)
+            self._partial = b""
+        cleaned = (clean_line(line.decode("utf-8", "replace")) for line in lines)
+        return [line for line in cleaned if line]
+
+    def stop(self) -> list[str]:
+        """Undo the redirection; returns the lines that were not tailed yet, the partial one too."""
+        if self.real_stdout < 0:
+            return []
+        _flush_everything()
+        if self._saved_streams is not None:
+            sys.stdout, sys.stderr = self._saved_streams  # type: ignore[assignment]
+            self._saved_streams = None
+        os.dup2(self.real_stdout, 1)
+        os.dup2(self.real_stderr, 2)
+        lines: list[str] = []
+        while chunk := self.tail(1 << 20):
+            lines += chunk
+        if self._partial:
+            lines.append(clean_line(self._partial.decode("utf-8", "replace")))
+            self._partial = b""
+        for fd in (self.real_stdout, self.real_stderr, self._read_fd):
+            os.close(fd)
+        self.real_stdout = self.real_stderr = self._read_fd = -1
+        with contextlib.suppress(OSError):
+            if self.path.stat().st_size == 0:
+                self.path.unlink()
+        return lines
+
+
+def _duplicate(fd: int) -> int:
+    """A private copy of a standard descriptor; /dev/null where it is closed."""
+    try:
+        copy = os.dup(fd)
+    except OSError:
+        copy = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.set_inheritable(copy, False)
+    return copy
+
+
+def _text_stream(fd: int) -> io.TextIOWrapper:
+    raw = io.FileIO(fd, "wb", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True
+    )
+
+
+def _flush_everything() -> None:
+    """Python's streams and C's: the latter are fully buffered once fd 1 is no terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)
