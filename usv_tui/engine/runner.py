@@ -1,0 +1,717 @@
+"""The loop: prime, calibrate, warm up by state, then interleaved rounds until told to stop.
+
+It runs in one thread, the one that imported the benchmark file, because torch keeps its device,
+grad mode and autocast per thread. It emits records and takes commands; it knows no screen, file or
+vendor library.
+"""
+
+import gc
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from usv_tui.engine.calibrate import calibrate, prime
+from usv_tui.engine.gate import Gate
+from usv_tui.engine.levelling import Levelling
+from usv_tui.engine.pace import Pace
+from usv_tui.engine.schedule import Schedule
+from usv_tui.engine.timers import Failure, Slot, Timer
+from usv_tui.errors import UsageError
+from usv_tui.model import BenchInfo, Benchmark, CacheMode, Flag, Notice, RowState, RunConfig, Suite
+from usv_tui.records import (
+    AnyRecord,
+    Bench,
+    BenchError,
+    Calibrated,
+    Command,
+    Gap,
+    Mark,
+    Noted,
+    Progress,
+    Samples,
+    Skip,
+    State,
+    Timing,
+)
+from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
+
+_BLOCK_NS = 2_000_000
+"""Rounds are put into blocks of about this length: longer blocks answer keys later."""
+_MAX_BLOCK = 512
+_COVER_NS = 30_000_000
+"""Device work to be queued before the gate opens, so that the device never waits for a frame."""
+_GATE_BOUND_NS = 250_000_000
+_RAMP_NS = NS_PER_S
+_UNTIMED_CALLS = 3
+_UNTIMED_BUDGET_NS = 5_000_000
+_COLLECT_NS = NS_PER_S
+_FATAL_WORDS = (
+    "illegal memory access",
+    "device-side assert",
+    "unspecified launch failure",
+    "misaligned address",
+    "illegal instruction",
+    "hardware stack error",
+)
+
+
+class Row:
+    """One benchmark while it is measured."""
+
+    def __init__(self, bench: int, benchmark: Benchmark, control_of: int | None = None) -> None:
+        self.bench = bench
+        self.benchmark = benchmark
+        self.control_of = control_of
+        self.name = benchmark.name if control_of is None else f"{benchmark.name} (control)"
+        self.slot: Slot | None = None
+        self.n = 0
+        """Samples after warm-up."""
+        self.is_on = True
+        self.is_failed = False
+        self.retries = 1
+        """How often it may still come back after running out of memory."""
+        self.per_call_ns = 0.0
+        self.levelling = Levelling()
+
+    @property
+    def is_live(self) -> bool:
+        """True when it takes part in rounds."""
+        return self.slot is not None and self.is_on and not self.is_failed
+
+
+class Flusher:
+    """What the runner needs to know of a cache flush; see `engine.cache`."""
+
+    def __init__(
+        self,
+        flush: Callable[[], object] | None,
+        *,
+        flush_bytes: int = 0,
+        l2_bytes: int | None = None,
+        reason: str = "",
+    ) -> None:
+        self.flush = flush
+        self.flush_bytes = flush_bytes
+        self.l2_bytes = l2_bytes
+        self.reason = reason
+        """Why there is no flush."""
+
+
+class Runner:
+    """Times one suite. `run` returns the reason why it stopped."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        config: RunConfig,
+        timer: Timer,
+        emit: Callable[[AnyRecord], object],
+        *,
+        commands: deque[Command] | None = None,
+        wake: threading.Event | None = None,
+        gate: Gate | None = None,
+        time_source: TimeSource | None = None,
+        make_flusher: Callable[[], Flusher] | None = None,
+    ) -> None:
+        self._suite = suite
+        self._config = config
+        self._timer = timer
+        self._emit = emit
+        self._commands = commands if commands is not None else deque()
+        self._wake = wake or threading.Event()
+        self._gate = gate or Gate()
+        self._time = time_source or MonotonicTime()
+        self._make_flusher = make_flusher
+        self._flusher: Flusher | None = None
+        self._rows: list[Row] = []
+        self._schedule: Schedule[Slot] = Schedule({}, config.seed)
+        self._solo: int | None = None
+        self._pace = Pace.parse(config.pace)
+        self._round = 0
+        self._round_ns = 0.0
+        self._is_paused = False
+        self._stop_reason = ""
+        self._ramp_until_ns = 0
+        self._forced: deque[tuple[int, int]] = deque(maxlen=64)
+        self._temp_c: float | None = None
+        self._collected_ns = 0
+        self._is_warming = False
+        self._retry_at: dict[int, int] = {}
+
+    # -- the whole run
+
+    def run(self) -> str:
+        """Measure until stopped; returns why it ended. Never raises for a benchmark's fault."""
+        now = self._time.now_ns
+        self._emit(Timing(now(), self._timer.info))
+        for skipped in self._suite.skipped:
+            self._emit(Skip(now(), skipped.name, skipped.reason))
+        was_enabled = gc.isenabled()
+        try:
+            self._prepare()
+            if not self._stop_reason:
+                began_ns = now()
+                self._warm_up(began_ns)
+                self._measure(began_ns)
+        finally:
+            self._gate.unman()
+            if was_enabled:
+                gc.enable()
+            gc.unfreeze()
+        self._drain(wait=True)
+        self._progress("ended", self._stop_reason)
+        return self._stop_reason
+
+    def _progress(self, phase: str, detail: str = "") -> None:
+        self._emit(Progress(self._time.now_ns(), phase, detail))
+
+    # -- set-up, first calls, calibration
+
+    def _prepare(self) -> None:
+        self._announce()
+        self._progress("priming")
+        results: dict[int, Any] = {}
+        checked = {b.group for b in self._suite.benchmarks if b.check is not None}
+        for row in self._rows:
+            self._take_commands()
+            if self._stop_reason:
+                return
+            result = self._prime(row)
+            if row.benchmark.group in checked:
+                results[row.bench] = result
+        self._check_results(results)
+        results.clear()
+        for row in self._rows:
+            self._take_commands()
+            if self._stop_reason:
+                return
+            if row.slot is not None and not row.is_failed:
+                self._calibrate(row)
+        self._reschedule()
+        if not any(row.slot is not None and not row.is_failed for row in self._rows):
+            self._stop_reason = "every benchmark failed"
+
+    def _announce(self) -> None:
+        """Rows get their ids; a control row doubles the first baseline."""
+        for benchmark in self._suite.benchmarks:
+            self._rows.append(Row(len(self._rows), benchmark))
+        if self._config.control and self._rows:
+            base = next((r for r in self._rows if r.benchmark.is_baseline), self._rows[0])
+            self._rows.append(Row(len(self._rows), base.benchmark, control_of=base.bench))
+        for row in self._rows:
+            b = row.benchmark
+            info = BenchInfo(
+                bench=row.bench,
+                name=row.name,
+                group=b.group,
+                params={k: _plain(v) for k, v in b.params.items()},
+                flops=b.flops,
+                bytes=b.bytes,
+                is_baseline=b.is_baseline and row.control_of is None,
+                control_of=row.control_of,
+            )
+            self._emit(Bench(self._time.now_ns(), info))
+
+    def _state(self, row: Row, state: RowState, detail: str = "") -> None:
+        self._emit(State(self._time.now_ns(), row.bench, state, detail))
+
+    def _prime(self, row: Row) -> Any:
+        """Build a row and call it once; returns what the callable returned."""
+        b = row.benchmark
+        self._state(row, RowState.PREPARING)
+        try:
+            fn = b.build(self._config.device)
+            if not callable(fn):
+                raise TypeError(
+                    f"the set-up returned {type(fn).__name__}: return the callable to be timed"
+                )
+            if b.setup is not None:
+                b.setup()
+            slot = self._make_slot(row, fn)
+        except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
+            self._fail(row, error)
+            return None
+        self._state(row, RowState.COMPILING)
+        first = prime(self._timer, slot)
+        if first.error is not None:
+            self._fail(row, first.error)
+            return None
+        problem = _unusable(first.result)
+        if problem:
+            self._fail(row, TypeError(problem))
+            return None
+        row.slot = slot
+        self._state(row, RowState.WAITING, f"first call {first.seconds:.3g} s")
+        for code, evidence in self._timer.examine(slot):
+            self._note(code, row, evidence, level="warn")
+        return first.result
+
+    def _make_slot(self, row: Row, fn: Callable[[], object]) -> Slot:
+        b = row.benchmark
+        flush = None
+        if self._cache_mode(b) is CacheMode.COLD:
+            flusher = self._get_flusher()
+            flush = flusher.flush
+            if flush is None:
+                self._note("flush unavailable", row, {"reason": flusher.reason}, level="warn")
+        return Slot(row.bench, fn, reset=b.reset, flush=flush, stream=b.stream)
+
+    def _cache_mode(self, benchmark: Benchmark) -> CacheMode:
+        return benchmark.cache or self._config.cache
+
+    def _get_flusher(self) -> Flusher:
+        if self._flusher is None:
+            if self._make_flusher is None:
+                self._flusher = Flusher(None, reason="this timer has no cache to flush")
+            else:
+                self._flusher = self._make_flusher()
+        return self._flusher
+
+    def _check_results(self, results: dict[int, Any]) -> None:
+        """Each row with `check` against its group's baseline, once, outside timing."""
+        bases = {
+            r.benchmark.group: r for r in self._rows if r.benchmark.is_baseline and not r.is_failed
+        }
+        for row in self._rows:
+            check = row.benchmark.check
+            base = bases.get(row.benchmark.group)
+            if check is None or base is None or row is base or row.slot is None:
+                continue
+            try:
+                verdict = check(results.get(row.bench), results.get(base.bench))
+                if verdict is False:
+                    raise AssertionError(f"check: the result differs from {base.name}'s")
+            except BaseException as error:  # noqa: BLE001  a check may raise anything
+                self._fail(row, error, kind="check")
+
+    def _calibrate(self, row: Row) -> None:
+        slot = row.slot
+        assert slot is not None
+        fixed = row.benchmark.inner or self._config.inner
+        found = calibrate(
+            self._timer, slot, self._config.target_window_s, inner=fixed, clock=self._time.now_ns
+        )
+        if found.error is not None:
+            self._fail(row, found.error)
+            return
+        slot.inner = found.inner
+        slot.cold_each = slot.flush is not None and found.inner > 1
+        row.per_call_ns = found.per_call_ns
+        self._emit_calibrated(row)
+
+    def _emit_calibrated(self, row: Row) -> None:
+        slot = row.slot
+        assert slot is not None
+        mode = self._cache_mode(row.benchmark)
+        if mode is CacheMode.COLD and slot.flush is None:
+            mode = CacheMode.UNAVAILABLE
+        flusher = self._flusher
+        self._emit(
+            Calibrated(
+                self._time.now_ns(),
+                row.bench,
+                slot.inner,
+                round(row.per_call_ns),
+                str(mode),
+                flusher.flush_bytes if flusher and slot.flush else 0,
+                flusher.l2_bytes if flusher else None,
+                str(slot.hints.get("mode", "eager")),
+            )
+        )
+
+    # -- rounds
+
+    def _live_rows(self) -> list[Row]:
+        rows = [row for row in self._rows if row.is_live]
+        if self._solo is not None:
+            rows = [row for row in rows if row.bench == self._solo] or rows
+        return rows
+
+    def _reschedule(self) -> None:
+        wanted = [row.slot for row in self._live_rows() if row.slot is not None]
+        for slot in list(self._schedule.quotas):
+            if slot not in wanted:
+                self._schedule.set(slot, 0)
+        for slot in wanted:
+            self._schedule.set(slot, 1)
+        self._round_ns = 0.0
+
+    def _warm_up(self, began_ns: int) -> None:
+        if self._config.warmup_max_s <= 0:
+            return
+        self._progress("warming")
+        for row in self._live_rows():
+            self._state(row, RowState.WARMING)
+        self._is_warming = True
+        end_ns = began_ns + round(self._config.warmup_max_s * NS_PER_S)
+        self._gate.man()
+        while not self._stop_reason and self._time.now_ns() < end_ns:
+            rows = self._live_rows()
+            if not rows or all(row.levelling.is_level for row in rows):
+                break
+            if self._is_over_time(began_ns):
+                break
+            self._step()
+        self._drain(wait=True)
+        self._is_warming = False
+        restless = [row for row in self._live_rows() if not row.levelling.is_level]
+        for row in restless:
+            self._note("not warmed up", row, {"warmup_max_s": self._config.warmup_max_s})
+
+    def _measure(self, began_ns: int) -> None:
+        if self._stop_reason:
+            return
+        self._progress("measuring")
+        for row in self._live_rows():
+            self._state(row, RowState.RUNNING)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._gate.man()
+        while not self._stop_reason:
+            if self._is_over_time(began_ns):
+                self._stop_reason = f"max time {self._config.max_time_s:g} s"
+            elif not self._schedule.size:
+                self._idle()
+            elif self._has_all_iters():
+                self._stop_reason = f"{self._config.iters} samples a row"
+            else:
+                self._step()
+
+    def _is_over_time(self, began_ns: int) -> bool:
+        limit = self._config.max_time_s
+        return limit is not None and self._time.now_ns() - began_ns >= limit * NS_PER_S
+
+    def _has_all_iters(self) -> bool:
+        iters = self._config.iters
+        return iters is not None and all(row.n >= iters for row in self._live_rows())
+
+    def _step(self) -> None:
+        """Commands, the gate, one block of rounds, pace."""
+        if self._commands:
+            self._take_commands()
+        if self._is_paused:
+            self._pause()
+            return
+        if self._gate.wanted:
+            self._serve_gate()
+        if self._retry_at:
+            self._retry_rows()
+        if self._schedule.size:
+            self._run_block()
+            self._drain(wait=False)
+        wait_ns = self._pace.rest_ns(self._time.now_ns(), self._temp_c)
+        if wait_ns:
+            self._rest(wait_ns)
+        now_ns = self._time.now_ns()
+        if now_ns - self._collected_ns > _COLLECT_NS:
+            self._collected_ns = now_ns
+            if not gc.isenabled():
+                gc.collect(1)
+
+    def _run_block(self) -> None:
+        schedule = self._schedule
+        rounds = self._block_rounds()
+        now = self._time.now_ns
+        start_ns = now()
+        flag = 0
+        if self._is_warming:
+            flag = int(Flag.WARMUP)
+        elif start_ns < self._ramp_until_ns:
+            flag = int(Flag.RAMP)
+        failure = self._timer.enqueue(self._round, schedule.block(rounds), schedule.size, flag)
+        self._round += rounds
+        took = (now() - start_ns) / rounds
+        self._round_ns = took if not self._round_ns else 0.7 * self._round_ns + 0.3 * took
+        if failure is not None:
+            self._on_failure(failure)
+
+    def _block_rounds(self) -> int:
+        if not self._round_ns:
+            return 1
+        rounds = max(1, min(_MAX_BLOCK, int(_BLOCK_NS / self._round_ns)))
+        iters = self._config.iters
+        if iters is not None and not self._is_warming:
+            missing = [iters - row.n for row in self._live_rows() if row.n < iters]
+            rounds = max(1, min(rounds, max(missing, default=1)))
+        return rounds
+
+    def _drain(self, *, wait: bool) -> None:
+        for record in self._timer.harvest(wait=wait):
+            if record.round < 0:
+                continue
+            if self._gate.forced or self._forced:
+                record = self._flag_frames(record)  # noqa: PLW2901  the flagged copy
+            self._count(record)
+            self._emit(record)
+
+    def _count(self, record: Samples) -> None:
+        """Keep each row's count, or feed its levelling."""
+        if self._is_warming:
+            for sample in record.samples():
+                self._rows[sample.bench].levelling.add(
+                    sample.start_ns, sample.window_ns / sample.inner
+                )
+            return
+        if record.flag & Flag.RAMP:
+            return
+        if self._config.iters is None:
+            return
+        rows = self._rows
+        for bench in record.bench:
+            if bench < len(rows):
+                rows[bench].n += 1
+
+    def _flag_frames(self, record: Samples) -> Samples:
+        """Mark the windows that a forced frame fell into."""
+        forced = self._gate.forced
+        while forced:
+            self._forced.append(forced.pop(0))
+        flags = list(record.all_flags())
+        hit = False
+        for i, (dt, window) in enumerate(zip(record.dt_ns, record.window_ns, strict=True)):
+            start = record.t0_ns + dt
+            if any(a < start + window and start < b for a, b in self._forced):
+                flags[i] |= Flag.FRAME
+                hit = True
+        if not hit:
+            return record
+        return Samples(
+            record.round,
+            record.size,
+            record.t0_ns,
+            record.bench,
+            record.dt_ns,
+            record.window_ns,
+            record.inner,
+            record.host_ns,
+            flags,
+            record.flag,
+        )
+
+    def _serve_gate(self) -> None:
+        """Let the screen paint: under cover of queued work, or between rounds."""
+        queued = self._timer.queued_ns()
+        if queued:
+            for _ in range(_MAX_BLOCK):
+                if queued >= _COVER_NS or not self._schedule.size or self._stop_reason:
+                    break
+                self._run_block()
+                queued = self._timer.queued_ns()
+        opened = self._gate.serve(_GATE_BOUND_NS)
+        if opened and not queued:
+            self._recall_caches()
+
+    def _recall_caches(self) -> None:
+        """A few untimed calls of the quick rows, so that the CPU's caches are theirs again."""
+        left_ns = float(_UNTIMED_BUDGET_NS)
+        for slot in self._schedule.quotas:
+            row = self._rows[slot.bench]
+            cost_ns = row.per_call_ns * _UNTIMED_CALLS
+            if cost_ns > left_ns:
+                continue
+            left_ns -= cost_ns
+            for _ in range(_UNTIMED_CALLS):
+                try:
+                    if slot.reset is not None:
+                        slot.reset()
+                    slot.fn()
+                except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
+                    self._on_failure((slot, error))
+                    return
+
+    # -- standing still
+
+    def _idle(self) -> None:
+        """No row is live: wait for a command (a row may be switched on again)."""
+        if all(row.is_failed or row.slot is None for row in self._rows):
+            if self._retry_at:
+                self._retry_rows()
+                return
+            self._stop_reason = "every benchmark failed"
+            return
+        self._gate.unman()
+        self._wake.clear()
+        if not self._commands:
+            self._time.wait(self._wake, NS_PER_S // 10)
+        self._take_commands()
+        self._gate.man()
+
+    def _pause(self) -> None:
+        self._drain(wait=True)
+        start_ns = self._time.now_ns()
+        self._progress("paused")
+        self._gate.unman()
+        while self._is_paused and not self._stop_reason:
+            self._wake.clear()
+            if not self._commands:
+                self._time.wait(self._wake, NS_PER_S // 2)
+            self._take_commands()
+        self._gate.man()
+        now_ns = self._time.now_ns()
+        self._emit(Gap(start_ns, now_ns, "paused"))
+        self._ramp_until_ns = now_ns + _RAMP_NS
+        if not self._stop_reason:
+            self._progress("warming" if self._is_warming else "measuring")
+
+    def _rest(self, wait_ns: int) -> None:
+        """The pace's idle time; commands end it early."""
+        self._drain(wait=True)
+        start_ns = self._time.now_ns()
+        self._gate.unman()
+        self._wake.clear()
+        if not self._commands:
+            self._time.wait(self._wake, wait_ns)
+        self._gate.man()
+        self._emit(Gap(start_ns, self._time.now_ns(), f"pace {self._pace.spec}"))
+
+    # -- commands
+
+    def _take_commands(self) -> None:
+        while self._commands:
+            self._obey(self._commands.popleft())
+
+    def _obey(self, command: Command) -> None:
+        verb, argument, bench = command.verb, command.argument, command.bench
+        now_ns = self._time.now_ns()
+        if verb == "stop":
+            self._stop_reason = argument or "quit"
+        elif verb == "pause":
+            self._is_paused = True
+        elif verb == "resume":
+            self._is_paused = False
+        elif verb == "mark":
+            self._emit(Mark(now_ns, argument))
+        elif verb == "ramp":
+            self._ramp_until_ns = now_ns + _RAMP_NS
+            self._emit(Mark(now_ns, argument or "changed"))
+        elif verb == "temp":
+            self._temp_c = float(argument) if argument else None
+        elif verb == "pace":
+            self._set_pace(argument, now_ns)
+        elif verb in ("solo", "all"):
+            self._solo = bench if verb == "solo" else None
+            self._ramp_until_ns = now_ns + _RAMP_NS
+            name = self._rows[bench].name if verb == "solo" and bench is not None else ""
+            self._emit(Mark(now_ns, f"solo {name}" if name else "all rows"))
+            self._reschedule()
+        elif verb in ("on", "off") and bench is not None:
+            self._switch(self._rows[bench], is_on=verb == "on")
+        elif verb == "cache" and bench is not None:
+            self._set_cache(self._rows[bench], CacheMode(argument))
+
+    def _set_pace(self, spec: str, now_ns: int) -> None:
+        try:
+            self._pace = Pace.parse(spec)
+        except UsageError as error:
+            self._note("bad pace", None, {"reason": str(error)}, level="warn")
+            return
+        self._ramp_until_ns = now_ns + _RAMP_NS
+        self._emit(Mark(now_ns, f"pace {spec}"))
+
+    def _switch(self, row: Row, *, is_on: bool) -> None:
+        row.is_on = is_on
+        if not row.is_failed:
+            self._state(row, RowState.RUNNING if is_on else RowState.OFF)
+            if is_on:
+                self._emit(Mark(self._time.now_ns(), f"{row.name} on", row.bench))
+        self._reschedule()
+
+    def _set_cache(self, row: Row, mode: CacheMode) -> None:
+        """Toggle a row between warm and cold; only its own statistics start afresh."""
+        slot = row.slot
+        if slot is None:
+            return
+        flush = self._get_flusher().flush if mode is CacheMode.COLD else None
+        fresh = Slot(
+            slot.bench,
+            slot.fn,
+            slot.inner,
+            reset=slot.reset,
+            flush=flush,
+            cold_each=flush is not None and slot.inner > 1,
+            stream=slot.stream,
+        )
+        fresh.hints = slot.hints
+        self._schedule.set(slot, 0)
+        row.slot = fresh
+        self._emit(Mark(self._time.now_ns(), f"{row.name} {mode}", row.bench))
+        self._emit_calibrated(row)
+        self._reschedule()
+
+    # -- failures
+
+    def _note(
+        self, code: str, row: Row | None, evidence: dict[str, Any], level: str = "info"
+    ) -> None:
+        notice = Notice(
+            code=code,
+            at_ns=self._time.now_ns(),
+            bench=None if row is None else row.bench,
+            level=level,
+            evidence=evidence,
+        )
+        self._emit(Noted(notice))
+
+    def _on_failure(self, failure: Failure) -> None:
+        slot, error = failure
+        row = self._rows[slot.bench]
+        if _is_out_of_memory(error) and row.retries:
+            row.retries -= 1
+            self._retry_at[row.bench] = self._round + 1
+            self._schedule.set(slot, 0)
+            self._note("out of memory, retrying", row, {"message": _one_line(error)}, level="warn")
+            return
+        self._fail(row, error)
+
+    def _retry_rows(self) -> None:
+        for bench, round_ in list(self._retry_at.items()):
+            if self._round >= round_ or not self._schedule.size:
+                del self._retry_at[bench]
+                self._reschedule()
+
+    def _fail(self, row: Row, error: BaseException, kind: str = "") -> None:
+        """Retire a row with its traceback; the others go on, unless the device is lost."""
+        row.is_failed = True
+        message = _one_line(error)
+        fatal = any(word in message for word in _FATAL_WORDS)
+        if not kind:
+            kind = "oom" if _is_out_of_memory(error) else type(error).__name__
+        text = "".join(traceback.format_exception(error))
+        self._emit(BenchError(self._time.now_ns(), row.bench, kind, message, text, fatal))
+        self._state(row, RowState.FAILED, message)
+        if fatal:
+            self._stop_reason = f"the device's context is lost after {row.name}"
+        self._reschedule()
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as the journal can keep it."""
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    name = type(error).__name__
+    return f"{name}: {lines[0]}" if lines else name
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+
+
+def _unusable(result: object) -> str:
+    """Why a callable with such a result was not timed for what it does; empty when it was."""
+    if hasattr(result, "cr_await") and hasattr(result, "close"):
+        result.close()
+        return "fn returned a coroutine: nothing ran; call asyncio.run inside fn"
+    if hasattr(result, "gi_frame"):
+        return "fn returned a generator: nothing ran; exhaust it inside fn"
+    return ""
+
+
+def rows_of(records: Sequence[AnyRecord]) -> dict[int, str]:
+    """Names by row id: for tests and exports."""
+    return {r.info.bench: r.info.name for r in records if isinstance(r, Bench)}
