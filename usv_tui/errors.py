@@ -11,6 +11,7 @@ UsvError
 │   └── ClockBusy      5  somebody else holds the lease
 └── TelemetryError     -  a sensor layer; never ends a run
     ├── SensorGap      -  transient: ask again
+    ├── TelemetryOff   -  off until the user asks again
     └── DeviceLost     -  the device is gone: never ask again
 """
 
@@ -89,6 +90,10 @@ class TelemetryError(UsvError):
 
 class SensorGap(TelemetryError):
     """Nothing to read this time; ask again later."""
+
+
+class TelemetryOff(TelemetryError):
+    """There is no telemetry here, and asking again by ourselves would not help."""
 
 
 class DeviceLost(TelemetryError):

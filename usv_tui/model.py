@@ -294,6 +294,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     energy_mj: int | None = None
     """Counter since driver load, millijoules."""
     util_pct: float | None = None
+    steal_pct: float | None = None
+    """Share of time that a hypervisor gave to somebody else (CPU of a virtual machine)."""
     fan_pct: float | None = None
     power_limit_mw: int | None = None
     pstate: int | None = None

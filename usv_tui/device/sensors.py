@@ -1,0 +1,293 @@
+"""The sensors of one device: last values and their times, availability, cost and refresh period.
+
+Every backend answers the same questions for every quantity (is it offered, did it fail just now,
+how old is it, how often does it change, what does one call cost), so that bookkeeping lives here.
+A quantity is in one of three states: it has a value, it is not offered (never asked again), or it
+is missing for the moment (asked again, later and later).
+"""
+
+import statistics
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from usv_tui.model import Reading, Reason, SensorInfo
+
+MS = 1_000_000
+S = 1_000_000_000
+
+FIRST_BACK_OFF_NS = 200 * MS
+LAST_BACK_OFF_NS = 5 * S
+FAILING_AFTER = 5
+"""Unexplained failures in a row after which a quantity counts as failing."""
+FAILING_RETRY_NS = 10 * S
+MEMORY = 64
+"""How many calls and changes the cost and the refresh period are learned from."""
+
+NOT_READ = "not read yet"
+
+CLOCK_EVENT_WITNESSES = Reason.HW_THERMAL | Reason.HW_POWER_BRAKE
+
+
+def confirmed_reasons(previous: int | None, current: int | None) -> int:
+    """The clock-event reasons that may be called throttling, of two successive masks.
+
+    A hardware slowdown may blink while the performance state changes: it counts only when seen
+    twice in a row, or together with the thermal or power-brake bit that explains it.
+    """
+    if current is None:
+        return 0
+    is_witnessed = bool(current & CLOCK_EVENT_WITNESSES) or bool(
+        (previous or 0) & Reason.HW_SLOWDOWN
+    )
+    return current if is_witnessed else current & ~int(Reason.HW_SLOWDOWN)
+
+
+def is_all_ones(value: int) -> bool:
+    """True for the all-ones patterns with which drivers mark an absent 8 to 64-bit value."""
+    return value in _ALL_ONES
+
+
+_ALL_ONES = frozenset((1 << bits) - 1 for bits in (8, 16, 32, 64))
+
+
+class MonotonicCounter:
+    """A counter that never goes backwards: wraps are added up, resets restart the difference."""
+
+    def __init__(self, modulus: int | None = None, *, from_zero: bool = False) -> None:
+        """Count from the first raw value, or from zero.
+
+        Args:
+            modulus: where the raw counter wraps to 0; None when it is too wide to wrap, so that a
+                decrease means that it was reset.
+            from_zero: count what was added since the first raw value only.
+        """
+        self.resets = 0
+        self._modulus = modulus
+        self._from_zero = from_zero
+        self._last: int | None = None
+        self._total = 0
+
+    def feed(self, raw: int) -> int:
+        """The total so far, after this raw value.
+
+        A wrap can be told from a reset only by size: a counter that fell by less than half of its
+        range has not wrapped.
+        """
+        if self._last is None:
+            self._total = 0 if self._from_zero else raw
+        elif raw >= self._last:
+            self._total += raw - self._last
+        elif self._modulus is not None and self._last - raw > self._modulus // 2:
+            self._total += raw + self._modulus - self._last
+        else:
+            self.resets += 1
+        self._last = raw
+        return self._total
+
+
+class _Sensor:
+    """What is known of one quantity."""
+
+    __slots__ = (
+        "at_ns", "changed_ns", "costs", "failures", "info", "is_final", "look", "looks_since",
+        "new_ns", "reason", "retry_ns", "stamp_ns", "steps", "value",
+    )  # fmt: skip
+
+    def __init__(self, info: SensorInfo) -> None:
+        self.info = info
+        self.value: Any = None
+        self.at_ns = 0
+        self.stamp_ns: int | None = None
+        self.changed_ns: int | None = None
+        """When the value last changed, on the device's clock where it stamps its values."""
+        self.new_ns: int | None = None
+        """The same on the session's clock."""
+        self.reason: str | None = NOT_READ
+        self.is_final = False
+        self.failures = 0
+        self.retry_ns = 0
+        self.look = 0
+        self.looks_since = 0
+        self.steps: deque[tuple[int, int]] = deque(maxlen=MEMORY)
+        self.costs: deque[int] = deque(maxlen=MEMORY)
+
+    def note_change(self, when_ns: int) -> None:
+        """The value is a new one, first seen (or stamped by the device) at `when_ns`."""
+        if self.changed_ns is not None:
+            self.steps.append((when_ns - self.changed_ns, self.looks_since))
+        self.changed_ns = when_ns
+        self.looks_since = 0
+
+    def refresh_ns(self) -> int | None:
+        """Median time between two changes, None while it cannot be told from the polling period.
+
+        A value that is new at every look changes at least as often as it is read; only the
+        device's own stamps say more than that.
+        """
+        if len(self.steps) < 4:
+            return None
+        looks = statistics.fmean(looks for _, looks in self.steps)
+        if self.stamp_ns is None and looks < 1.5:
+            return None
+        return round(statistics.median(step for step, _ in self.steps))
+
+
+class SensorBoard:
+    """All sensors of one device, keyed by the field of `Reading` that they fill."""
+
+    def __init__(self, fields: Iterable[str], reason: str = NOT_READ) -> None:
+        """Know these fields; each starts as unavailable for `reason`."""
+        self.version = 0
+        """Grows when a sensor's availability, source or label changes."""
+        self._look = 0
+        self._look_ns = 0
+        self._sensors = {name: _Sensor(SensorInfo()) for name in fields}
+        for sensor in self._sensors.values():
+            sensor.reason = reason
+
+    def declare(
+        self,
+        name: str,
+        source: str,
+        unit: str,
+        *,
+        label: str = "",
+        window_ns: int | None = None,
+        lag_ns: int | None = None,
+    ) -> None:
+        """Say where a quantity comes from; it is asked for from now on."""
+        sensor = self._sensors[name]
+        info = SensorInfo(source=source, unit=unit, label=label, window_ns=window_ns, lag_ns=lag_ns)
+        if sensor.info == info and not sensor.is_final:
+            return
+        sensor.info = info
+        sensor.is_final = False
+        sensor.reason = NOT_READ
+        sensor.retry_ns = 0
+        sensor.failures = 0
+        self.version += 1
+
+    def label(self, name: str, text: str) -> None:
+        """Change the words beside a quantity."""
+        sensor = self._sensors[name]
+        if sensor.info.label != text:
+            sensor.info = msgspec.structs.replace(sensor.info, label=text)
+            self.version += 1
+
+    def never(self, name: str, reason: str) -> None:
+        """The device does not offer this quantity: it is not asked for again."""
+        sensor = self._sensors[name]
+        sensor.is_final = True
+        self._lose(sensor, reason)
+
+    def gap(self, name: str, reason: str, now_ns: int) -> None:
+        """Nothing this time: ask again after 0.2 s, then twice as long each time, at most 5 s."""
+        sensor = self._sensors[name]
+        wait_ns = min(FIRST_BACK_OFF_NS << min(sensor.failures, 10), LAST_BACK_OFF_NS)
+        sensor.failures += 1
+        sensor.retry_ns = now_ns + wait_ns
+        self._lose(sensor, reason)
+
+    def failed(self, name: str, reason: str, now_ns: int) -> None:
+        """It failed for no known reason: a gap, and after five in a row asked every 10 s only."""
+        sensor = self._sensors[name]
+        if sensor.failures < FAILING_AFTER - 1:
+            self.gap(name, reason, now_ns)
+            sensor.retry_ns = now_ns
+            return
+        sensor.failures += 1
+        sensor.retry_ns = now_ns + FAILING_RETRY_NS
+        self._lose(sensor, f"failing: {reason}")
+
+    def absent(self, name: str, reason: str) -> None:
+        """No value at this look, for a reason that is no failure; it is asked again next time."""
+        self._lose(self._sensors[name], reason)
+
+    def _lose(self, sensor: _Sensor, reason: str) -> None:
+        sensor.value = None
+        if sensor.reason != reason:
+            sensor.reason = reason
+            self.version += 1
+
+    def is_offered(self, name: str) -> bool:
+        """False once the quantity is known not to exist here."""
+        return not self._sensors[name].is_final
+
+    def wants(self, name: str, now_ns: int) -> bool:
+        """True when the quantity should be asked for now."""
+        sensor = self._sensors[name]
+        return not sensor.is_final and now_ns >= sensor.retry_ns
+
+    def begin(self, now_ns: int) -> None:
+        """A new look at the device begins."""
+        self._look += 1
+        self._look_ns = now_ns
+
+    def cost(self, name: str, cost_ns: int) -> None:
+        """One call for this quantity took so long."""
+        self._sensors[name].costs.append(cost_ns)
+
+    def put(self, name: str, value: Any, stamp_ns: int | None = None) -> None:
+        """A value of this look; `stamp_ns` is the device's own time of it, where it has one."""
+        sensor = self._sensors[name]
+        sensor.look = self._look
+        sensor.looks_since += 1
+        if stamp_ns is not None:
+            is_new = stamp_ns != sensor.stamp_ns
+            sensor.stamp_ns = stamp_ns
+        else:
+            is_new = value != sensor.value
+        if is_new:
+            sensor.note_change(self._look_ns if stamp_ns is None else stamp_ns)
+            sensor.new_ns = self._look_ns
+        sensor.value = value
+        sensor.failures = 0
+        sensor.retry_ns = 0
+        if sensor.reason is not None:
+            sensor.reason = None
+            self.version += 1
+
+    def value(self, name: str) -> Any:
+        """The last value, None when there is none."""
+        return self._sensors[name].value
+
+    def reason(self, name: str) -> str | None:
+        """Why there is no value; None when there is one."""
+        return self._sensors[name].reason
+
+    def unchanged_ns(self, name: str) -> int:
+        """For how long the value has been the same, at this look."""
+        new_ns = self._sensors[name].new_ns
+        return 0 if new_ns is None else self._look_ns - new_ns
+
+    def reading(self, device: str, at_ns: int) -> Reading:
+        """End a look whose middle was `at_ns`: all values, with the ages of those of earlier looks.
+
+        The reading has no value of a quantity whose last look failed.
+        """
+        values: dict[str, Any] = {}
+        ages: dict[str, int] = {}
+        for name, sensor in self._sensors.items():
+            if sensor.value is None:
+                continue
+            values[name] = sensor.value
+            if sensor.look == self._look:
+                sensor.at_ns = at_ns
+            else:
+                ages[name] = at_ns - sensor.at_ns
+        return Reading(device=device, at_ns=at_ns, ages_ns=ages, **values)
+
+    def infos(self) -> dict[str, SensorInfo]:
+        """What is known of every sensor now."""
+        return {
+            name: msgspec.structs.replace(
+                sensor.info,
+                reason=sensor.reason,
+                refresh_ns=sensor.refresh_ns(),
+                cost_ns=round(statistics.median(sensor.costs)) if sensor.costs else None,
+            )
+            for name, sensor in self._sensors.items()
+        }
