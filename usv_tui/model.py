@@ -162,6 +162,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Time the clock inside the stream where a probe kernel can be had."""
 
 
+class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is to measure; plain data, so that it can be a process of its own."""
+
+    path: str
+    """The benchmark file; empty when the device is simulated and brings its own suite."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or sim:CARD[:SCENARIO]."""
+    select: list[str] = []
+    config: RunConfig
+
+
 class BenchInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A row as the session knows it."""
 

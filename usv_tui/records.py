@@ -65,11 +65,21 @@ class Chosen(Record, tag="chosen", frozen=True):
 
 
 class Progress(Record, tag="progress", frozen=True):
-    """What the worker as a whole is doing: importing, priming, warming, measuring, paused, ended."""
+    """What the worker as a whole does: importing, priming, warming, measuring, paused, ended."""
 
     at_ns: int
     phase: str
     detail: str = ""
+
+
+class Fault(Record, tag="fault", frozen=True):
+    """The worker cannot go on: a user's mistake, a missing device or its own death."""
+
+    at_ns: int
+    exit_code: int
+    message: str
+    hint: str = ""
+    traceback: str = ""
 
 
 class Timing(Record, tag="timer", frozen=True):
@@ -245,6 +255,7 @@ AnyRecord = (
     Start
     | Chosen
     | Progress
+    | Fault
     | Device
     | Timing
     | Bench
@@ -306,6 +317,7 @@ __all__ = [
     "Command",
     "Device",
     "End",
+    "Fault",
     "Flag",
     "Gap",
     "Mark",

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import TextIO
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -35,7 +36,7 @@ class OutputCapture:
         self.real_stderr: int = -1
         self._read_fd = -1
         self._partial = b""
-        self._saved_streams: tuple[io.TextIOBase, io.TextIOBase] | None = None
+        self._saved_streams: tuple[TextIO, TextIO] | None = None
 
     def start(self) -> None:
         """Redirect. Raises OSError when the file cannot be made."""
@@ -55,7 +56,7 @@ class OutputCapture:
     def point_streams(self) -> None:
         """Give user code real text streams on fds 1 and 2 (fileno, encoding, not a tty)."""
         if self._saved_streams is None:
-            self._saved_streams = (sys.stdout, sys.stderr)  # type: ignore[assignment]
+            self._saved_streams = (sys.stdout, sys.stderr)
         sys.stdout = _text_stream(1)
         sys.stderr = _text_stream(2)
 
@@ -79,7 +80,7 @@ class OutputCapture:
             return []
         _flush_everything()
         if self._saved_streams is not None:
-            sys.stdout, sys.stderr = self._saved_streams  # type: ignore[assignment]
+            sys.stdout, sys.stderr = self._saved_streams
             self._saved_streams = None
         os.dup2(self.real_stdout, 1)
         os.dup2(self.real_stderr, 2)

@@ -1,0 +1,184 @@
+"""The measuring thread's (or process's) whole life: device, file, timer, runner.
+
+Every error becomes a record: what is the user's mistake as a `Fault` with its exit code, what is
+ours as a `Fault` with a traceback. Nothing is raised out of `work`.
+"""
+
+import importlib
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from usv_tui.engine.gate import Gate
+from usv_tui.engine.runner import Flusher, Runner
+from usv_tui.engine.timers import Timer, WallTimer
+from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
+from usv_tui.model import RunConfig, Suite, WorkRequest
+from usv_tui.records import AnyRecord, Chosen, Command, Fault, Progress
+from usv_tui.suite.discovery import load_suite
+from usv_tui.timesource import MonotonicTime, TimeSource
+
+Emit = Callable[[AnyRecord], object]
+
+
+def work(
+    request: WorkRequest,
+    emit: Emit,
+    commands: deque[Command],
+    wake: threading.Event,
+    gate: Gate,
+    time_source: TimeSource | None = None,
+) -> None:
+    """Measure `request` until it is done or stopped. Always ends with a `Progress("ended")`."""
+    clock = time_source or MonotonicTime()
+    try:
+        reason = _work(request, emit, commands, wake, gate, clock)
+    except UsvError as error:
+        emit(Fault(clock.now_ns(), int(error.exit_code), error.message, error.hint))
+        reason = error.message
+    except BaseException as error:  # noqa: BLE001  the front end must hear of it, whatever it is
+        text = traceback.format_exc()
+        reason = f"internal error: {type(error).__name__}: {error}"
+        hint = "please report this with the traceback"
+        emit(Fault(clock.now_ns(), int(ExitCode.WORKER_LOST), reason, hint, text))
+    emit(Progress(clock.now_ns(), "ended", reason))
+    gate.unman()
+
+
+def _work(
+    request: WorkRequest,
+    emit: Emit,
+    commands: deque[Command],
+    wake: threading.Event,
+    gate: Gate,
+    clock: TimeSource,
+) -> str:
+    device, reason, identity, torch = choose_device(request.device, emit, clock)
+    emit(Chosen(clock.now_ns(), device, reason, identity))
+    emit(Progress(clock.now_ns(), "importing", request.path))
+    suite = load_suite(request.path, device, request.select or None)
+    config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
+    timer = make_timer(config, torch)
+    runner = Runner(
+        suite,
+        config,
+        timer,
+        emit,
+        commands=commands,
+        wake=wake,
+        gate=gate,
+        time_source=clock,
+        make_flusher=lambda: make_flusher(config, torch),
+    )
+    return runner.run()
+
+
+def choose_device(
+    wanted: str, emit: Emit, clock: TimeSource
+) -> tuple[str, str, dict[str, Any], Any]:
+    """The device, the reason for it, what identifies it, and torch (None when not needed).
+
+    Raises:
+        DeviceError: not here, with what torch says of it.
+    """
+    if wanted == "cpu":
+        return "cpu", "asked for", {}, None
+    emit(Progress(clock.now_ns(), "importing", "torch"))
+    try:
+        torch = importlib.import_module("torch")
+    except Exception as error:
+        if wanted == "auto":
+            return "cpu", f"torch cannot be imported ({type(error).__name__})", {}, None
+        raise DeviceError(
+            f"--device {wanted}: torch cannot be imported: {error}", "install torch"
+        ) from error
+    versions = {"torch": str(torch.__version__)}
+    if not torch.cuda.is_available():
+        build = "ROCm" if torch.version.hip else "CUDA" if torch.version.cuda else "CPU-only"
+        why = f"torch {torch.__version__} is a {build} build and sees no GPU"
+        if wanted == "auto":
+            return "cpu", why, versions, torch
+        raise DeviceError(
+            f"--device {wanted}: {why}", "use --device cpu, or install a torch build for your GPU"
+        )
+    count = torch.cuda.device_count()
+    index = _cuda_index(wanted, torch)
+    if index >= count:
+        names = ", ".join(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count))
+        raise DeviceError(f"--device {wanted}: no such device", f"there is {names}")
+    torch.cuda.set_device(index)
+    reason = "asked for" if wanted != "auto" else f"torch {torch.__version__} sees {count} GPU(s)"
+    return f"cuda:{index}", reason, versions | _identity(torch, index), torch
+
+
+def _cuda_index(wanted: str, torch: Any) -> int:
+    if wanted in ("auto", "cuda"):
+        return int(torch.cuda.current_device())
+    kind, _, number = wanted.partition(":")
+    if kind != "cuda" or not number.isdigit():
+        raise UsageError(
+            f"--device {wanted}: no such device", "cpu, cuda, cuda:N, or sim:CARD (demo --list)"
+        )
+    return int(number)
+
+
+def _identity(torch: Any, index: int) -> dict[str, Any]:
+    """What torch tells of a device; attributes came with different versions."""
+    properties = torch.cuda.get_device_properties(index)
+    found: dict[str, Any] = {
+        "ordinal": index,
+        "vendor": "amd" if torch.version.hip else "nvidia",
+    }
+    for name in (
+        "name",
+        "uuid",
+        "total_memory",
+        "multi_processor_count",
+        "L2_cache_size",
+        "pci_domain_id",
+        "pci_bus_id",
+        "pci_device_id",
+        "gcnArchName",
+        "major",
+        "minor",
+    ):
+        value = getattr(properties, name, None)
+        if value is not None:
+            found[name] = value if isinstance(value, int | str) else str(value)
+    return found
+
+
+def make_timer(config: RunConfig, torch: Any) -> Timer:
+    """The timer that was asked for, never another.
+
+    Raises:
+        TimerError: it cannot be had here.
+    """
+    is_cuda = config.device.startswith("cuda")
+    wanted = config.timer
+    if wanted == "wall" or (wanted == "auto" and not is_cuda):
+        if is_cuda:
+            sync = torch.cuda.synchronize
+            return WallTimer("asked for: host clock, the device synchronised at both ends", sync)
+        return WallTimer("asked for" if wanted == "wall" else "no GPU: the work is on the host")
+    if not is_cuda:
+        raise TimerError(f"--timer {wanted} needs a GPU, and this is {config.device}")
+    events = importlib.import_module("usv_tui.engine.events")
+    timer: Timer = events.EventTimer(torch=torch, graph=config.graph, blocker=config.blocker)
+    return timer
+
+
+def make_flusher(config: RunConfig, torch: Any) -> Flusher:
+    """What evicts the cache of the measured device."""
+    cache = importlib.import_module("usv_tui.engine.cache")
+    found: Flusher = cache.make_flusher(config.device, flush_mb=config.flush_mb, torch=torch)
+    return found
+
+
+def empty_suite(path: str) -> Suite:
+    """A suite of nothing: what a front end shows before the file is imported."""
+    return Suite(path, ())

@@ -1,0 +1,86 @@
+"""The measuring process of `--isolate`: commands on stdin, records on a private pipe.
+
+Its standard output and error are the session's log from the first instruction on, so even what a
+library prints at import is kept. Records are written between rounds.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections import deque
+
+import msgspec
+
+from usv_tui.engine.gate import Gate
+from usv_tui.engine.worker import work
+from usv_tui.model import WorkRequest
+from usv_tui.records import AnyRecord, Command, Samples
+from usv_tui.session.live import read_frame, write_frame
+from usv_tui.timesource import MonotonicTime
+
+_FLUSH_NS = 50_000_000
+_PR_SET_PDEATHSIG = 1
+
+
+class _Sender:
+    """Batches records, so that a round costs no system call of its own."""
+
+    def __init__(self, fd: int) -> None:
+        self._pipe = os.fdopen(fd, "wb")
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._batch: list[AnyRecord] = []
+        self._sent_ns = 0
+        self._now_ns = MonotonicTime.now_ns
+
+    def emit(self, record: AnyRecord) -> None:
+        """Keep samples until the last sending was long enough ago; send all else at once."""
+        self._batch.append(record)
+        now_ns = self._now_ns()
+        if now_ns - self._sent_ns > _FLUSH_NS or not isinstance(record, Samples):
+            self._sent_ns = now_ns
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is kept. A parent that is gone ends this process."""
+        batch, self._batch = self._batch, []
+        if batch:
+            try:
+                write_frame(self._pipe, self._encode(batch))
+            except BrokenPipeError:
+                os._exit(0)
+
+
+def main() -> int:
+    """Measure what the parent asks for."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sender = _Sender(int(os.environ.pop("USV_TUI_RECORDS_FD")))
+    commands_pipe = os.fdopen(os.dup(0), "rb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    first = read_frame(commands_pipe)
+    if first is None:
+        return 0
+    request = msgspec.msgpack.decode(first, type=WorkRequest)
+    commands: deque[Command] = deque()
+    wake = threading.Event()
+
+    def listen() -> None:
+        while (data := read_frame(commands_pipe)) is not None:
+            commands.append(msgspec.msgpack.decode(data, type=Command))
+            wake.set()
+        commands.append(Command("stop", "the front end is gone"))
+        wake.set()
+
+    threading.Thread(target=listen, name="usv-commands", daemon=True).start()
+    work(request, sender.emit, commands, wake, Gate())
+    sender.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

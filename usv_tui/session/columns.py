@@ -1,0 +1,170 @@
+"""Columns that grow: raw samples, time bins made on arrival, telemetry. One owner, the store."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from usv_tui.model import Reading
+from usv_tui.session.snapshot import BinSeries, FloatArray, IntArray
+
+_BIG_STEP = 1 << 19
+"""From this many elements on, capacity grows by steps, so that little of it stands empty."""
+
+
+class Column:
+    """An append-only array; `view` costs nothing and stays valid until the next append."""
+
+    def __init__(self, dtype: type[np.generic] | str, capacity: int = 256) -> None:
+        self._data: NDArray[np.generic] = np.empty(capacity, dtype=dtype)
+        self.n = 0
+
+    def extend(self, values: NDArray[np.generic]) -> None:
+        """Append an array."""
+        end = self.n + len(values)
+        if end > len(self._data):
+            step = min(max(len(self._data), len(values)), _BIG_STEP)
+            grown = np.empty(max(end, len(self._data) + step), dtype=self._data.dtype)
+            grown[: self.n] = self._data[: self.n]
+            self._data = grown
+        self._data[self.n : end] = values
+        self.n = end
+
+    def view(self, start: int = 0) -> NDArray[np.generic]:
+        """The elements from `start` on, without a copy."""
+        return self._data[start : self.n]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self._data.nbytes
+
+
+class Recent:
+    """The last `capacity` values in order, contiguous, at constant cost."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._data = np.empty(2 * capacity, dtype=np.float64)
+        self._end = 0
+
+    def extend(self, values: FloatArray) -> None:
+        """Append; the oldest fall out."""
+        if len(values) > self._capacity:
+            values = values[-self._capacity :]
+        if self._end + len(values) > len(self._data):
+            kept = min(self._end, self._capacity)
+            self._data[:kept] = self._data[self._end - kept : self._end]
+            self._end = kept
+        self._data[self._end : self._end + len(values)] = values
+        self._end += len(values)
+
+    def last(self, n: int) -> FloatArray:
+        """Up to the last `n` values, oldest first: a view."""
+        return self._data[max(0, self._end - min(n, self._capacity)) : self._end]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._end = 0
+
+
+class Bins:
+    """Equal time bins of one row: lowest, highest, median and count, closed as time goes on."""
+
+    def __init__(self, width_ns: int) -> None:
+        self.width_ns = width_ns
+        self._t = Column(np.int64)
+        self._low = Column(np.float64)
+        self._high = Column(np.float64)
+        self._median = Column(np.float64)
+        self._n = Column(np.int64)
+        self._open_id = -1
+        self._open: list[FloatArray] = []
+
+    def extend(self, t_ns: IntArray, seconds: FloatArray) -> None:
+        """Samples in time order; NaN are skipped."""
+        usable = np.isfinite(seconds)
+        if not usable.all():
+            t_ns, seconds = t_ns[usable], seconds[usable]
+        if not len(t_ns):
+            return
+        ids = t_ns // self.width_ns
+        edges = np.flatnonzero(np.diff(ids)) + 1
+        starts = np.concatenate(([0], edges))
+        stops = np.concatenate((edges, [len(ids)]))
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            bin_id = int(ids[start])
+            if bin_id != self._open_id:
+                self._close()
+                self._open_id = bin_id
+            self._open.append(seconds[start:stop])
+
+    def _close(self) -> None:
+        if not self._open:
+            return
+        values = self._open[0] if len(self._open) == 1 else np.concatenate(self._open)
+        self._open = []
+        one = np.empty(1)
+        for column, value in (
+            (self._t, self._open_id * self.width_ns),
+            (self._low, values.min()),
+            (self._high, values.max()),
+            (self._median, np.median(values)),
+            (self._n, len(values)),
+        ):
+            one[0] = value
+            column.extend(one)
+
+    def series(self, from_ns: int, to_ns: int) -> BinSeries:
+        """The closed bins that start within [from_ns, to_ns)."""
+        t: IntArray = self._t.view()  # type: ignore[assignment]
+        a, b = np.searchsorted(t, (from_ns, to_ns))
+        return BinSeries(
+            t[a:b],
+            self._low.view()[a:b],  # type: ignore[arg-type]
+            self._high.view()[a:b],  # type: ignore[arg-type]
+            self._median.view()[a:b],  # type: ignore[arg-type]
+            self._n.view()[a:b],  # type: ignore[arg-type]
+            self.width_ns,
+        )
+
+
+READING_FIELDS = (
+    "sm_mhz",
+    "mem_mhz",
+    "power_mw",
+    "temp_c",
+    "mem_temp_c",
+    "energy_mj",
+    "util_pct",
+    "fan_pct",
+    "power_limit_mw",
+)
+
+
+class TelemetryColumns:
+    """Readings as arrays; NaN where a field was not reported."""
+
+    def __init__(self) -> None:
+        self.t_ns = Column(np.int64)
+        self.reasons = Column(np.int64)
+        """Clock-event bits; -1 when unknown."""
+        self.fields = {name: Column(np.float64) for name in READING_FIELDS}
+        self.throttle_ns = {name: Column(np.float64) for name in ("power", "thermal")}
+        """Accumulated counters, NaN where there are none."""
+
+    def add(self, reading: Reading) -> None:
+        """One reading."""
+        self.t_ns.extend(np.array([reading.at_ns]))
+        self.reasons.extend(np.array([-1 if reading.reasons is None else reading.reasons]))
+        for name, column in self.fields.items():
+            value = getattr(reading, name)
+            column.extend(np.array([np.nan if value is None else float(value)]))
+        counters = reading.throttle_ns
+        power = counters.get("power")
+        thermal = [counters[k] for k in ("thermal", "hw_thermal", "brake") if k in counters]
+        for name, total in (("power", power), ("thermal", sum(thermal) if thermal else None)):
+            self.throttle_ns[name].extend(np.array([np.nan if total is None else float(total)]))
+
+    def between(self, from_ns: int, to_ns: int) -> slice:
+        """The readings of a stretch of time."""
+        a, b = np.searchsorted(self.t_ns.view(), (from_ns, to_ns))
+        return slice(int(a), int(b))

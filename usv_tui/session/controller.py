@@ -1,0 +1,293 @@
+"""A live session: worker, poller, output, store and journal, folded together by one thread.
+
+A front end calls `pump` a few times a second and reads the store; everything a user may do is a
+method here, so that the screen and the headless front end do the same things.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from usv_tui.engine.gate import Gate
+from usv_tui.errors import ExitCode
+from usv_tui.model import Notice, RowState, RunConfig
+from usv_tui.records import (
+    SCHEMA,
+    AnyRecord,
+    Chosen,
+    Command,
+    End,
+    Fault,
+    Mark,
+    Noted,
+    Output,
+    Start,
+    State,
+    Telemetry,
+)
+from usv_tui.session.capture import OutputCapture
+from usv_tui.session.journal import Journal
+from usv_tui.session.live import RecordSource
+from usv_tui.session.store import Store
+from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
+
+STUCK_NS = 10 * NS_PER_S
+_FLUSH_NS = NS_PER_S // 2
+_OUTPUT_LINES = 200
+"""Lines of user output taken into the log at one pump; the file keeps all."""
+
+
+class Watcher(Protocol):
+    """Telemetry as the session sees it; `device.poller.Poller` is one."""
+
+    def start(self) -> None:
+        """Begin to poll in a thread of its own."""
+        ...
+
+    def state(self) -> str:
+        """Empty when all is well, else one short line."""
+        ...
+
+    def pause(self) -> None:
+        """Stop polling for a while."""
+        ...
+
+    def resume(self) -> None:
+        """Poll again."""
+        ...
+
+    def close(self) -> None:
+        """End; never waits for a call that hangs."""
+        ...
+
+
+MakeWatcher = Callable[[Chosen, Callable[[AnyRecord], object], Gate], Watcher | None]
+
+
+class LiveSession:
+    """One measurement in progress. All methods belong to the front end's thread."""
+
+    def __init__(
+        self,
+        source: RecordSource,
+        *,
+        suite: str,
+        config: RunConfig,
+        gate: Gate,
+        journal: Journal | None = None,
+        capture: OutputCapture | None = None,
+        make_watcher: MakeWatcher | None = None,
+        environment: Mapping[str, Any] | None = None,
+        simulated: str = "",
+        wall_unix_ns: int = 0,
+        time_source: TimeSource | None = None,
+    ) -> None:
+        self.store = Store()
+        self.gate = gate
+        self.fault: Fault | None = None
+        """Why the worker could not go on, when that is so."""
+        self.capture = capture
+        self.journal = journal
+        self.telemetry_on = True
+        self._time = time_source or MonotonicTime()
+        self._source = source
+        self._make_watcher = make_watcher
+        self._watcher: Watcher | None = None
+        self._watched: deque[AnyRecord] = deque()
+        self._flushed_ns = 0
+        self._temp_sent: float | None = None
+        self._stuck: set[int] = set()
+        self._is_paused = False
+        self._has_ended = False
+        self._journal_failed = False
+        self._take(
+            [
+                Start(
+                    SCHEMA,
+                    self._time.now_ns(),
+                    wall_unix_ns,
+                    suite,
+                    config,
+                    dict(environment or {}),
+                    simulated,
+                )
+            ]
+        )
+
+    # -- the fold
+
+    def pump(self) -> bool:
+        """Take in everything new; True when there was something."""
+        records = self._source.drain()
+        records += [self._watched.popleft() for _ in range(len(self._watched))]
+        now_ns = self._time.now_ns()
+        records += self._output(now_ns)
+        for record in records:
+            if isinstance(record, Chosen):
+                self._watch(record)
+            elif isinstance(record, Fault):
+                self.fault = self.fault or record
+            elif isinstance(record, Telemetry):
+                self._tell_temperature(record.reading.temp_c)
+        records += self._look_for_hang(now_ns)
+        self._take(records)
+        if self._watcher is not None:
+            self.store.telemetry_state = self._watcher.state()
+        if self.journal is not None and now_ns - self._flushed_ns > _FLUSH_NS:
+            self._flushed_ns = now_ns
+            self.journal.flush()
+            self._look_at_journal(now_ns)
+        return bool(records)
+
+    def _take(self, records: list[AnyRecord]) -> None:
+        self.store.apply(records)
+        if self.journal is not None:
+            self.journal.add(records)
+
+    def _output(self, now_ns: int) -> list[AnyRecord]:
+        if self.capture is None:
+            return []
+        lines = self.capture.tail()
+        hidden = len(lines) - _OUTPUT_LINES
+        if hidden > 0:
+            lines = [*lines[:_OUTPUT_LINES], f"… {hidden} lines more in {self.capture.path}"]
+        return [Output(now_ns, line) for line in lines]
+
+    def _watch(self, chosen: Chosen) -> None:
+        if self._watcher is None and self._make_watcher is not None:
+            self._watcher = self._make_watcher(chosen, self._watched.append, self.gate)
+            if self._watcher is not None:
+                self._watcher.start()
+
+    def _tell_temperature(self, temp_c: float | None) -> None:
+        """The loop needs it for `--pace cool`."""
+        if temp_c is not None and temp_c != self._temp_sent:
+            self._temp_sent = temp_c
+            self._source.command(Command("temp", f"{temp_c:g}"))
+
+    def _look_for_hang(self, now_ns: int) -> list[AnyRecord]:
+        last_ns = self.store.last_sample_ns
+        measuring = self.store.phase in ("warming", "measuring") and not self._is_paused
+        if not measuring or not last_ns or now_ns - last_ns < STUCK_NS:
+            back = [
+                State(now_ns, bench, RowState.RUNNING)
+                for bench in self._stuck
+                if self.store.rows[bench].state is RowState.STUCK
+            ]
+            self._stuck.clear()
+            return list(back)
+        seconds = (now_ns - last_ns) / NS_PER_S
+        records: list[AnyRecord] = []
+        for bench in self._source.current() or ():
+            if bench in self.store.rows and bench not in self._stuck:
+                self._stuck.add(bench)
+                notice = Notice(
+                    code="stuck",
+                    at_ns=now_ns,
+                    bench=bench,
+                    level="warn",
+                    evidence={"seconds": seconds, "badge": False},
+                )
+                records.append(Noted(notice))
+            if bench in self._stuck:
+                records.append(State(now_ns, bench, RowState.STUCK, f"{seconds:.0f} s"))
+        return records
+
+    def _look_at_journal(self, now_ns: int) -> None:
+        assert self.journal is not None
+        if self.journal.failure and not self._journal_failed:
+            self._journal_failed = True
+            self.store.journal_failure = self.journal.failure
+            self.store.log(now_ns, "error", self.journal.failure)
+
+    # -- what a user may do
+
+    @property
+    def has_ended(self) -> bool:
+        """True when the worker has said its last word."""
+        return self.store.has_ended
+
+    @property
+    def is_paused(self) -> bool:
+        """True while measuring is paused on request."""
+        return self._is_paused
+
+    def command(self, command: Command) -> None:
+        """Pass a command on to the worker."""
+        if command.verb in ("pause", "resume"):
+            self._is_paused = command.verb == "pause"
+        self._source.command(command)
+
+    def toggle_pause(self) -> bool:
+        """Pause or resume measuring; True when it is paused now."""
+        self.command(Command("resume" if self._is_paused else "pause"))
+        return self._is_paused
+
+    def set_baseline(self, bench: int | None) -> None:
+        """Compare all rows with this one; None: with their group's own."""
+        self.store.baseline = bench
+
+    def set_window(self, samples: int) -> None:
+        """Size of the rolling window."""
+        self.store.window = samples
+
+    def mark(self, label: str) -> None:
+        """Begin a new epoch."""
+        self._take([Mark(self._time.now_ns(), label)])
+
+    def toggle_telemetry(self) -> bool:
+        """Stop or resume polling, to see whether it disturbs; True when it is on now."""
+        if self._watcher is not None:
+            self.telemetry_on = not self.telemetry_on
+            (self._watcher.resume if self.telemetry_on else self._watcher.pause)()
+        return self.telemetry_on
+
+    # -- the end
+
+    def close(self, reason: str, *, timeout_s: float = 0.6) -> bool:
+        """Stop everything, take in the rest, write the end; True when the worker has ended.
+
+        Within about `timeout_s`, even when a benchmark or a driver call hangs.
+        """
+        if self._has_ended:
+            return True
+        self._has_ended = True
+        is_over = self._source.close(timeout_s)
+        if self._watcher is not None:
+            self._watcher.close()
+        self.pump()
+        complete = self.store.has_ended and self.fault is None and is_over
+        why = self.store.stop_reason if self.store.has_ended and reason == "" else reason
+        self._take([End(self._time.now_ns(), why or "quit", complete)])
+        if self.journal is not None:
+            self.journal.close()
+            self._look_at_journal(self._time.now_ns())
+        return is_over
+
+    def exit_code(self) -> ExitCode:
+        """What this session is worth to a script."""
+        if self.fault is not None:
+            return ExitCode(self.fault.exit_code)
+        if self.store.fatal:
+            return ExitCode.WORKER_LOST
+        if self.store.journal_failure:
+            return ExitCode.USAGE
+        if self.store.failed or not any(row.t_ns.n for row in self.store.rows.values()):
+            return ExitCode.BENCH_FAILED
+        return ExitCode.OK
+
+
+def session_path(directory: Path, suite: str, now: time.struct_time) -> Path:
+    """A new name in a directory: date, time, the file's name and the process."""
+    stem = Path(suite).stem or "session"
+    return directory / f"{time.strftime('%Y%m%d-%H%M%S', now)}-{stem}-{os.getpid()}.usv"
+
+
+def records_of(session: Iterable[AnyRecord]) -> Store:
+    """The store that a finished session folds to."""
+    store = Store()
+    store.apply(session)
+    return store

@@ -1,0 +1,612 @@
+"""The fold: records in, `Snapshot` and series out. Owned by one thread, the front end's.
+
+Raw samples are kept whole; everything that is shown is derived from bounded state, so that a frame
+costs the same after an hour as after a second.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from usv_tui.model import (
+    EXCLUDED,
+    Advice,
+    BenchInfo,
+    ClockEffect,
+    ClockState,
+    DeviceInfo,
+    Drift,
+    Flag,
+    Ratio,
+    Reading,
+    RowState,
+    RunConfig,
+    StateWord,
+    TimerInfo,
+    reason_words,
+)
+from usv_tui.records import (
+    Advised,
+    AnyRecord,
+    Bench,
+    BenchError,
+    Calibrated,
+    Chosen,
+    Clocks,
+    Device,
+    End,
+    Fault,
+    Gap,
+    Mark,
+    Noted,
+    Output,
+    ProbeClock,
+    Progress,
+    Samples,
+    Skip,
+    Start,
+    State,
+    Telemetry,
+    Timing,
+)
+from usv_tui.session.columns import Bins, Column, Recent, TelemetryColumns
+from usv_tui.session.snapshot import (
+    BinSeries,
+    EpochView,
+    FloatArray,
+    IntArray,
+    LogLine,
+    RowView,
+    Series,
+    Snapshot,
+    Stats,
+)
+from usv_tui.session.wording import sentence
+from usv_tui.stats.rolling import LogHistogram, Summary, summary
+from usv_tui.timesource import NS_PER_S
+
+MAX_WINDOW = 10_000
+DEFAULT_WINDOW = 1_000
+BIN_NS = NS_PER_S // 10
+TREND_BINS = 48
+TREND_NS = 60 * NS_PER_S
+STALL_FACTOR = 20
+_STALL_MIN_N = 50
+_LOG_LINES = 2_000
+_RATE_NS = 2 * NS_PER_S
+
+
+class RowStore:
+    """One row's samples and state."""
+
+    def __init__(self, info: BenchInfo) -> None:
+        self.info = info
+        self.state = RowState.WAITING
+        self.detail = ""
+        self.error = ""
+        self.traceback = ""
+        self.calibrated: Calibrated | None = None
+        self.badges: dict[str, str] = {}
+        self.t_ns = Column(np.int64)
+        self.window_ns = Column(np.int64)
+        self.round = Column(np.int32)
+        self.inner = Column(np.int32)
+        self.flags = Column(np.uint8)
+        self.host_ns: Column | None = None
+        """None while the host's time equals the window, as with a wall timer."""
+        self.recent = Recent(MAX_WINDOW)
+        self.bins = Bins(BIN_NS)
+        self.histogram = LogHistogram()
+        self.epoch_start = 0
+        """Index of the epoch's first sample."""
+        self.n_excluded = 0
+        self.stalls = 0
+        self.median_s: float | None = None
+        self.drift = Drift()
+        self.effect = ClockEffect()
+        self.ratio: Ratio | None = None
+        self.word = StateWord.NONE
+        self._stats_key: tuple[int, int] | None = None
+        self._rolling = Stats()
+        self._whole = Stats()
+
+    def add(
+        self,
+        t_ns: IntArray,
+        window_ns: IntArray,
+        inner: IntArray,
+        round_: IntArray,
+        flags: IntArray,
+        host_ns: IntArray | None,
+    ) -> None:
+        """Samples in time order, raw."""
+        flags = np.where(window_ns <= 0, flags | Flag.NONPOSITIVE, flags)
+        seconds = np.where(window_ns > 0, window_ns / (inner * 1e9), np.nan)
+        if self.median_s and self.recent.last(_STALL_MIN_N).size >= _STALL_MIN_N:
+            flags = np.where(seconds > STALL_FACTOR * self.median_s, flags | Flag.STALL, flags)
+        if host_ns is not None and self.host_ns is None:
+            self.host_ns = Column(np.int64)
+            self.host_ns.extend(self.window_ns.view())
+        if self.host_ns is not None:
+            self.host_ns.extend(window_ns if host_ns is None else host_ns)
+        self.t_ns.extend(t_ns)
+        self.window_ns.extend(window_ns)
+        self.inner.extend(inner)
+        self.round.extend(round_)
+        self.flags.extend(flags)
+        self.bins.extend(t_ns, seconds)
+        counted = (flags & int(EXCLUDED)) == 0
+        stalled = (flags & int(Flag.STALL)) != 0
+        self.stalls += int(np.count_nonzero(stalled & counted))
+        self.n_excluded += int(np.count_nonzero(~counted))
+        values = seconds[counted & ~stalled]
+        if len(values):
+            self.recent.extend(values)
+            self.histogram.add(values)
+            if self.median_s is None or self._stats_key is None:
+                self.median_s = float(np.median(values))
+
+    def start_epoch(self) -> None:
+        """Statistics forget; the samples stay."""
+        self.epoch_start = self.t_ns.n
+        self.recent.clear()
+        self.histogram = LogHistogram()
+        self.n_excluded = 0
+        self.stalls = 0
+        self.median_s = None
+        self.drift, self.effect, self.ratio = Drift(), ClockEffect(), None
+        self.word = StateWord.NONE
+        self._stats_key = None
+        self._rolling = self._whole = Stats()
+
+    def statistics(self, window: int) -> tuple[Stats, Stats]:
+        """Rolling and whole-epoch statistics; computed only when there is something new."""
+        key = (self.t_ns.n, window)
+        if key != self._stats_key:
+            self._stats_key = key
+            self._rolling = _stats(summary(self.recent.last(window)))
+            self._whole = _stats(self.histogram.summary())
+            self.median_s = self._rolling.median_s
+        return self._rolling, self._whole
+
+    def seconds(self, start: int = 0) -> FloatArray:
+        """Seconds per call from index `start` on; NaN for windows of zero or less."""
+        window = self.window_ns.view(start)
+        inner = self.inner.view(start)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(window > 0, window / (inner * 1e9), np.nan)  # type: ignore[operator]
+
+    def trend(self, now_ns: int, start_ns: int) -> tuple[float, ...]:
+        """Medians of the last minute in equal bins, NaN where nothing was measured."""
+        from_ns = max(start_ns, now_ns - TREND_NS)
+        bins = self.bins.series(from_ns - from_ns % BIN_NS, now_ns)
+        if not len(bins.t_ns):
+            return ()
+        n = min(TREND_BINS, max(1, int((now_ns - from_ns) // BIN_NS)))
+        slot = np.minimum((bins.t_ns - from_ns).clip(0) * n // max(1, now_ns - from_ns), n - 1)
+        total = np.bincount(slot, weights=bins.median_s, minlength=n)
+        count = np.bincount(slot, minlength=n)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = np.where(count > 0, total / count, np.nan)
+        return tuple(means.tolist())
+
+
+def _stats(s: Summary) -> Stats:
+    return Stats(
+        n=s.n,
+        median_s=s.median,
+        mean_s=s.mean,
+        std_s=s.std,
+        madn_s=s.madn,
+        min_s=s.min,
+        max_s=s.max,
+        p05_s=s.p05,
+        p95_s=s.p95,
+        p99_s=s.p99,
+        severe=s.severe,
+    )
+
+
+class Store:
+    """All that is known of a session. `apply` folds records in; the rest reads."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, RowStore] = {}
+        self.telemetry_columns = TelemetryColumns()
+        self.probe: dict[int, tuple[list[int], list[float]]] = {}
+        self.window = DEFAULT_WINDOW
+        self.baseline: int | None = None
+        self.failed = False
+        self.fatal = ""
+        self.journal_failure = ""
+        self.progress = ""
+        self.telemetry_state = "not read yet"
+        self.overheads: dict[str, float] = {}
+        self.last_sample_ns = 0
+        self._start: Start | None = None
+        self._end: End | None = None
+        self._chosen: Chosen | None = None
+        self._timer: TimerInfo | None = None
+        self._device: DeviceInfo | None = None
+        self._reading: Reading | None = None
+        self._clocks = ClockState()
+        self._advice = Advice()
+        self._phase = ("starting", "")
+        self._pace: str | None = None
+        self._skipped: list[tuple[str, str]] = []
+        self._log: deque[LogLine] = deque(maxlen=_LOG_LINES)
+        self._log_total = 0
+        self._epochs: list[EpochView] = []
+        self._gaps: list[tuple[int, int, str]] = []
+        self._marks: list[tuple[int, str]] = []
+        self._rounds = 0
+        self._samples = 0
+        self._rate: deque[tuple[int, int]] = deque()
+        self._reason_counts: Counter[str] = Counter()
+        self._reason_total = 0
+
+    # -- records in
+
+    def apply(self, records: Iterable[AnyRecord]) -> None:
+        """Fold records in, in the order in which they came."""
+        blocks: list[Samples] = []
+        for record in records:
+            if isinstance(record, Samples):
+                blocks.append(record)
+                continue
+            if blocks:
+                self._add_samples(blocks)
+                blocks = []
+            self._apply_one(record)
+        if blocks:
+            self._add_samples(blocks)
+
+    def _add_samples(self, blocks: Sequence[Samples]) -> None:
+        bench, t_ns, window, inner, flags, host = [], [], [], [], [], []
+        rounds: list[NDArray[np.int64]] = []
+        has_host = any(block.host_ns for block in blocks)
+        for block in blocks:
+            n = len(block.bench)
+            bench += block.bench
+            t_ns.append(np.array(block.dt_ns, dtype=np.int64) + block.t0_ns)
+            window += block.window_ns
+            inner += block.inners()
+            flags += block.all_flags()
+            rounds.append(block.round + np.arange(n) // block.size)
+            if has_host:
+                host += block.host_ns or block.window_ns
+        ids = np.array(bench)
+        order = np.argsort(ids, kind="stable")
+        edges = np.flatnonzero(np.diff(ids[order])) + 1
+        times = np.concatenate(t_ns)
+        windows, inners = np.array(window, dtype=np.int64), np.array(inner, dtype=np.int64)
+        all_flags, all_rounds = np.array(flags, dtype=np.int64), np.concatenate(rounds)
+        hosts = np.array(host, dtype=np.int64) if has_host else None
+        for index in np.split(order, edges):
+            row = self.rows.get(int(ids[index[0]]))
+            if row is None:
+                continue
+            row.add(
+                times[index],
+                windows[index],
+                inners[index],
+                all_rounds[index],
+                all_flags[index],
+                None if hosts is None else hosts[index],
+            )
+        self._samples += len(ids)
+        self._rounds = max(self._rounds, int(all_rounds[-1]) + 1)
+        self.last_sample_ns = int(times[-1] + windows[-1])
+
+    def _apply_one(self, record: AnyRecord) -> None:
+        if isinstance(record, Telemetry):
+            self._add_reading(record.reading)
+        elif isinstance(record, Output):
+            self.log(record.at_ns, "out", record.text)
+        elif isinstance(record, Start):
+            self._start = record
+            self._epochs = [EpochView(0, "start", record.at_ns, None)]
+            self._pace = record.config.pace
+        elif isinstance(record, Chosen):
+            self._chosen = record
+            self.log(record.at_ns, "event", f"device {record.device}: {record.reason}")
+        elif isinstance(record, Progress):
+            self._on_progress(record)
+        elif isinstance(record, Timing):
+            self._timer = record.info
+        elif isinstance(record, Device):
+            if self._device is None:
+                self.log(record.at_ns, "event", _device_line(record.info))
+            self._device = record.info
+        elif isinstance(record, Bench):
+            self.rows[record.info.bench] = RowStore(record.info)
+        elif isinstance(record, Skip):
+            self._skipped.append((record.name, record.reason))
+            self.log(record.at_ns, "event", f"skipped {record.name}: {record.reason}")
+        elif isinstance(record, State):
+            row = self.rows.get(record.bench)
+            if row is not None:
+                row.state, row.detail = record.state, record.detail
+        elif isinstance(record, Calibrated):
+            row = self.rows.get(record.bench)
+            if row is not None:
+                row.calibrated = record
+        elif isinstance(record, Noted):
+            self._on_notice(record)
+        elif isinstance(record, BenchError):
+            self._on_error(record)
+        elif isinstance(record, Mark):
+            self._on_mark(record)
+        elif isinstance(record, Gap):
+            self._gaps.append((record.from_ns, record.to_ns, record.reason))
+        elif isinstance(record, Clocks):
+            self._clocks = record.state
+            self.log(record.at_ns, "event", f"clocks: {record.state.hold} {record.state.evidence}")
+        elif isinstance(record, Advised):
+            self._advice = record.advice
+        elif isinstance(record, ProbeClock):
+            times, values = self.probe.setdefault(0, ([], []))
+            times += record.at_ns
+            values += record.sm_mhz
+        elif isinstance(record, Fault):
+            self.log(record.at_ns, "error", f"{record.message} {record.hint}".strip())
+        elif isinstance(record, End):
+            self._end = record
+
+    def _on_progress(self, record: Progress) -> None:
+        if record.phase != self._phase[0]:
+            self.log(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
+        self._phase = (record.phase, record.detail)
+
+    def _on_notice(self, record: Noted) -> None:
+        notice = record.notice
+        row = None if notice.bench is None else self.rows.get(notice.bench)
+        if row is not None and notice.evidence.get("badge") is not False:
+            row.badges[notice.code] = str(notice.evidence.get("badge") or notice.code)
+        kind = "event" if notice.level == "info" else notice.level
+        self.log(notice.at_ns, kind, sentence(notice, row.info.name if row else ""))
+
+    def _on_error(self, record: BenchError) -> None:
+        self.failed = True
+        row = self.rows.get(record.bench)
+        name = row.info.name if row else "the worker"
+        if row is not None:
+            row.error, row.traceback = record.message, record.traceback
+        if record.fatal:
+            self.fatal = f"the device's context is lost after {name}: restart the measurement"
+        self.log(record.at_ns, "error", f"{name}: {record.message}")
+
+    def _on_mark(self, record: Mark) -> None:
+        self._marks.append((record.at_ns, record.label))
+        label = record.label or "mark"
+        self.log(record.at_ns, "mark", label)
+        if label.startswith("pace "):
+            self._pace = label.removeprefix("pace ")
+        if record.bench is not None:
+            row = self.rows.get(record.bench)
+            if row is not None:
+                row.start_epoch()
+            return
+        if self._epochs:
+            last = self._epochs[-1]
+            self._epochs[-1] = EpochView(last.number, last.label, last.from_ns, record.at_ns)
+        self._epochs.append(EpochView(len(self._epochs), label, record.at_ns, None))
+        self._reason_counts.clear()
+        self._reason_total = 0
+        for row in self.rows.values():
+            row.start_epoch()
+
+    def _add_reading(self, reading: Reading) -> None:
+        self._reading = reading
+        self.telemetry_columns.add(reading)
+        if reading.reasons is not None:
+            self._reason_total += 1
+            self._reason_counts.update(reason_words(reading.reasons))
+
+    def log(self, at_ns: int, kind: str, text: str) -> None:
+        """One more line in the event log."""
+        self._log.append(LogLine(at_ns, kind, text))
+        self._log_total += 1
+
+    # -- views out
+
+    @property
+    def start_ns(self) -> int:
+        """The session's beginning."""
+        return self._start.at_ns if self._start else 0
+
+    @property
+    def device(self) -> DeviceInfo | None:
+        """The watched device."""
+        return self._device
+
+    @property
+    def phase(self) -> str:
+        """What the worker is doing; see `Snapshot.phase`."""
+        return self._phase[0]
+
+    @property
+    def has_ended(self) -> bool:
+        """True after the worker's last record, or the session's."""
+        return self._end is not None or self._phase[0] == "ended"
+
+    @property
+    def stop_reason(self) -> str:
+        """Why it ended."""
+        if self._end is not None:
+            return self._end.reason
+        return self._phase[1] if self._phase[0] == "ended" else ""
+
+    def series(self, bench: int, from_ns: int, to_ns: int, limit: int = 20_000) -> Series:
+        """The samples of a row in a stretch of time; evenly thinned to about `limit` points."""
+        row = self.rows.get(bench)
+        if row is None:
+            return Series(np.empty(0, np.int64), np.empty(0), np.empty(0, bool))
+        times: IntArray = row.t_ns.view()  # type: ignore[assignment]
+        a, b = (int(i) for i in np.searchsorted(times, (from_ns, to_ns)))
+        step = max(1, -(-(b - a) // limit))
+        window = row.window_ns.view()[a:b:step]
+        inner = row.inner.view()[a:b:step]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seconds = np.where(window > 0, window / (inner * 1e9), np.nan)  # type: ignore[operator]
+        flags = row.flags.view()[a:b:step]
+        return Series(times[a:b:step], seconds, (flags & int(EXCLUDED)) != 0)  # type: ignore[operator]
+
+    def bins(self, bench: int, from_ns: int, to_ns: int) -> BinSeries:
+        """The row's closed bins of `BIN_NS` in a stretch of time."""
+        row = self.rows.get(bench)
+        return (row.bins if row else Bins(BIN_NS)).series(from_ns, to_ns)
+
+    def telemetry(self, field: str, from_ns: int, to_ns: int) -> tuple[IntArray, FloatArray]:
+        """Times and values of one telemetry field; NaN where it was not reported."""
+        part = self.telemetry_columns.between(from_ns, to_ns)
+        times: IntArray = self.telemetry_columns.t_ns.view()[part]  # type: ignore[assignment]
+        return times, self.telemetry_columns.fields[field].view()[part]  # type: ignore[return-value]
+
+    def marks(self, from_ns: int, to_ns: int) -> list[tuple[int, str]]:
+        """Epoch marks within a stretch of time."""
+        return [(t, label) for t, label in self._marks if from_ns <= t < to_ns]
+
+    def gaps(self, from_ns: int, to_ns: int) -> list[tuple[int, int, str]]:
+        """Times of standing still that touch a stretch of time."""
+        return [gap for gap in self._gaps[-1000:] if gap[0] < to_ns and gap[1] > from_ns]
+
+    def baseline_of(self, row: RowStore) -> RowStore | None:
+        """The row that this one is compared with; None for a baseline and for phases."""
+        if row.info.parent is not None:
+            return None
+        if row.info.control_of is not None:
+            return self.rows.get(row.info.control_of)
+        if self.baseline is not None:
+            chosen = self.rows.get(self.baseline)
+            return None if chosen is row else chosen
+        tops = [
+            r for r in self.rows.values() if r.info.parent is None and r.info.control_of is None
+        ]
+        group = [r for r in tops if r.info.group == row.info.group]
+        base = next((r for r in group if r.info.is_baseline), None)
+        if base is None and len(group) > 1:
+            base = group[0]
+        return None if base is row else base
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        """Everything a front end shows, now."""
+        start = self._start
+        end_ns = self._end.at_ns if self._end is not None else now_ns
+        config = start.config if start else RunConfig()
+        if self._chosen is not None:
+            config = _with_device(config, self._chosen)
+        return Snapshot(
+            at_ns=now_ns,
+            start_ns=self.start_ns,
+            wall_unix_ns=start.wall_unix_ns if start else 0,
+            suite=start.suite if start else "",
+            config=config,
+            environment=dict(start.environment) if start else {},
+            simulated=start.simulated if start else "",
+            timer=self._timer,
+            device=self._device,
+            reading=self._reading,
+            telemetry_state=self.telemetry_state,
+            clocks=self._clocks,
+            phase=self._phase[0],
+            phase_detail=self._phase[1],
+            pace=self._pace or config.pace,
+            elapsed_s=max(0, end_ns - self.start_ns) / NS_PER_S if start else 0.0,
+            rounds=self._rounds,
+            samples=self._samples,
+            samples_per_s=self._sample_rate(now_ns),
+            window=self.window,
+            rows=tuple(self._row_views(now_ns)),
+            baseline=self.baseline,
+            advice=self._advice,
+            log=tuple(self._log),
+            log_total=self._log_total,
+            epochs=tuple(self._epochs),
+            skipped=tuple(self._skipped),
+            progress=self.progress,
+            stop_reason=self.stop_reason,
+            complete=self._end.complete if self._end else False,
+            overheads=dict(self.overheads),
+        )
+
+    def _sample_rate(self, now_ns: int) -> float:
+        self._rate.append((now_ns, self._samples))
+        while len(self._rate) > 2 and now_ns - self._rate[1][0] >= _RATE_NS:
+            self._rate.popleft()
+        (t0, n0), (t1, n1) = self._rate[0], self._rate[-1]
+        return (n1 - n0) * NS_PER_S / (t1 - t0) if t1 > t0 else 0.0
+
+    def _row_views(self, now_ns: int) -> Iterable[RowView]:
+        shares = tuple(
+            (word, count / self._reason_total)
+            for word, count in self._reason_counts.most_common()
+            if word not in ("idle", "app clocks")
+        )
+        children: dict[int, list[RowStore]] = {}
+        for row in self.rows.values():
+            if row.info.parent is not None:
+                children.setdefault(row.info.parent, []).append(row)
+        for row in self.rows.values():
+            if row.info.parent is None:
+                yield self._row_view(row, now_ns, shares)
+                for child in children.get(row.info.bench, ()):
+                    yield self._row_view(child, now_ns, shares)
+
+    def _row_view(
+        self, row: RowStore, now_ns: int, shares: tuple[tuple[str, float], ...]
+    ) -> RowView:
+        info = row.info
+        rolling, whole = row.statistics(self.window)
+        median = rolling.median_s
+        base = self.baseline_of(row)
+        cal = row.calibrated
+        return RowView(
+            bench=info.bench,
+            name=info.name,
+            group=info.group,
+            parent=info.parent,
+            control_of=info.control_of,
+            state=row.state,
+            detail=row.detail,
+            rolling=rolling,
+            whole=whole,
+            n_all=row.t_ns.n,
+            n_excluded=row.n_excluded,
+            stalls=row.stalls,
+            trend=row.trend(now_ns, self.start_ns),
+            word=row.word,
+            drift=row.drift,
+            effect=row.effect,
+            ratio=row.ratio if base is not None else None,
+            is_baseline=base is None and info.parent is None,
+            baseline_name=base.info.name if base is not None else "",
+            flops=info.flops,
+            bytes=info.bytes,
+            tflops=info.flops / median / 1e12 if info.flops and median else None,
+            gbps=info.bytes / median / 1e9 if info.bytes and median else None,
+            inner=cal.inner if cal else 1,
+            cache=cal.cache if cal else str(self._cache_wanted()),
+            mode=cal.mode if cal else "eager",
+            badges=tuple(row.badges.values()),
+            throttled=shares,
+            error=row.error,
+            traceback=row.traceback,
+        )
+
+    def _cache_wanted(self) -> Any:
+        return self._start.config.cache if self._start else "warm"
+
+
+def _device_line(info: DeviceInfo) -> str:
+    parts = [info.name, info.uuid if info.kind in ("nvidia", "amd") else "", info.driver or ""]
+    return " ".join(part for part in parts if part)
+
+
+def _with_device(config: RunConfig, chosen: Chosen) -> RunConfig:
+    values = {name: getattr(config, name) for name in config.__struct_fields__}
+    values.update(device=chosen.device, device_reason=chosen.reason)
+    return RunConfig(**values)
