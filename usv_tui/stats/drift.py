@@ -1,0 +1,346 @@
+"""Is a row's time still moving? Trend of one window, steady and settled, and the warm-up cut.
+
+The window is cut into 24 batches. The difference between its outer thirds is judged by the noise
+around the best of four simple shapes, so that neither a curve nor a step inflates its own noise
+and hides. Slow warm-up hides from any window of 20 s: only the thermometer tells, so "settled"
+asks it.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from usv_tui.model import Drift, StateWord
+from usv_tui.stats.basics import (
+    MAD_TO_SD,
+    NS_PER_S,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    normal_deviate,
+    usable,
+)
+
+BATCHES = 24
+THIRD = BATCHES // 3
+MIN_SAMPLES = 2 * BATCHES
+"""Two samples a batch: below that there is no trend to speak of."""
+
+DELTA = 0.005
+"""Changes below 0.5 % between the outer thirds are of no practical interest."""
+Z_FIRE = 3.3
+Z_AT_ONCE = 5.0
+"""Evidence that needs no second evaluation."""
+Z_WARM = 2.0
+"""Evidence enough when the thermometer moves as well."""
+WARM_C = 3.0
+"""Temperature change that counts as moving."""
+SETTLED_C = 1.0
+"""Largest temperature change of a settled device (sensors count whole degrees)."""
+SETTLED_WINDOW_S = 15.0
+BLIND_WINDOW_S = 60.0
+"""Without a thermometer the level must have held for this long."""
+CALM_EVALUATIONS = 3
+EVALUATION_S = 0.5
+"""Evaluations closer together than this do not count as two."""
+
+_FLOOR = 1e-9
+"""Relative noise below which numbers differ only by rounding."""
+
+
+def batch_locations(values: FloatArray, tick: float = 0.0) -> FloatArray | None:
+    """log of the clipped mean of 24 consecutive batches; None below 48 usable values.
+
+    Each batch is clipped around its own median at max(6 robust sd, 3 ticks): stragglers go, a
+    moving clock stays, and a coarse timer or two modes still move the mean where they would hold
+    the median still.
+    """
+    x = usable(np.asarray(values, np.float64))
+    size = x.size // BATCHES
+    if x.size < MIN_SAMPLES:
+        return None
+    batches = x[x.size - size * BATCHES :].reshape(BATCHES, size)
+    medians = np.median(batches, axis=1, keepdims=True)
+    deviation = batches - medians
+    limit = max(6 * MAD_TO_SD * float(np.median(np.abs(deviation))), 3 * tick)
+    if limit > 0:
+        deviation = np.clip(deviation, -limit, limit)
+    return np.asarray(np.log(medians[:, 0] + deviation.mean(axis=1)), np.float64)
+
+
+class Trend(NamedTuple):
+    """The trend test of one series of 24 batches."""
+
+    change: float
+    """Mean of the last third minus that of the first, of log t."""
+    z: float
+    """The change as a normal deviate."""
+    se: float
+    """Standard error of the change."""
+
+    @property
+    def detectable(self) -> float:
+        """The smallest change that would have been called one."""
+        return Z_FIRE * self.se
+
+
+class _Shape(NamedTuple):
+    basis: FloatArray
+    """Orthonormal columns, batches x parameters."""
+    parameters: int
+
+
+@cache
+def _shapes() -> tuple[_Shape, ...]:
+    """Line, parabola, every step with four batches a side, three exponentials.
+
+    A step's place and an exponential's time constant count as a parameter each.
+    """
+    u = np.linspace(0.0, 1.0, BATCHES)
+    one = np.ones(BATCHES)
+    designs = [([one, u], 2), ([one, u, u * u], 3)]
+    designs += [([one, (np.arange(BATCHES) >= at) * 1.0], 3) for at in range(4, BATCHES - 3)]
+    designs += [([one, np.exp(-u / tau)], 3) for tau in (0.1, 0.2, 0.4)]
+    return tuple(
+        _Shape(np.linalg.qr(np.stack(columns, axis=1))[0], parameters)
+        for columns, parameters in designs
+    )
+
+
+@cache
+def _lag_weights() -> FloatArray:
+    """1 - i/h of the lags i = 1 .. h-1."""
+    return np.asarray(1 - np.arange(1, THIRD) / THIRD, np.float64)
+
+
+def trends(y: FloatArray) -> list[Trend]:
+    """The trend test of each row of `y` (rows x 24 batches of log t), all at once."""
+    y = np.atleast_2d(np.asarray(y, np.float64))
+    if y.shape[0] == 0:
+        return []
+    change = y[:, -THIRD:].mean(axis=1) - y[:, :THIRD].mean(axis=1)
+    centred = y - y.mean(axis=1, keepdims=True)
+    best = np.full(y.shape[0], np.inf)
+    residual = np.zeros_like(y)
+    parameters = np.full(y.shape[0], 2.0)
+    for shape in _shapes():
+        e = centred - (centred @ shape.basis) @ shape.basis.T
+        rss = np.maximum((e * e).sum(axis=1), BATCHES * _FLOOR**2)
+        score = BATCHES * np.log(rss / BATCHES) + shape.parameters * math.log(BATCHES)
+        better = score < best
+        best = np.where(better, score, best)
+        residual[better] = e[better]
+        parameters[better] = shape.parameters
+    power = np.maximum((residual * residual).sum(axis=1), BATCHES * _FLOOR**2)
+    variance = power / (BATCHES - parameters)
+    lag1 = (residual[:, 1:] * residual[:, :-1]).sum(axis=1) / power
+    r = np.clip((BATCHES * lag1 + parameters) / (BATCHES - parameters - 2), 0.0, 0.95)
+    inflation = 1 + 2 * (_lag_weights() * r[:, None] ** np.arange(1, THIRD)).sum(axis=1)
+    se = np.sqrt(variance * 2 * inflation / THIRD)
+    df = np.maximum(3.0, 2 * THIRD / inflation - 2)
+    z = normal_deviate(change / se, df)
+    return [Trend(*row) for row in np.stack([change, z, se], axis=1).tolist()]
+
+
+def trend(values: FloatArray, tick: float = 0.0) -> Trend | None:
+    """The trend of one series of times; None below 48 usable values."""
+    y = batch_locations(values, tick)
+    return None if y is None else trends(y)[0]
+
+
+def slope_per_s(y: FloatArray, span_s: float) -> float | None:
+    """Theil-Sen slope of 24 equally spaced batches over `span_s` seconds, relative per second."""
+    if span_s <= 0:
+        return None
+    i, j = np.triu_indices(y.size, 1)
+    return float(np.median((y[j] - y[i]) / (j - i))) * y.size / span_s
+
+
+def temperature_change(
+    t_ns: IntArray, temp_c: FloatArray, from_ns: float, to_ns: float
+) -> float | None:
+    """Mean temperature of the last third of a stretch of time minus that of the first third.
+
+    None when either third has no reading.
+    """
+    good = np.isfinite(temp_c) & (t_ns >= from_ns) & (t_ns <= to_ns)
+    if not good.any():
+        return None
+    t, c = t_ns[good], temp_c[good]
+    third = (to_ns - from_ns) / 3
+    first, last = c[t <= from_ns + third], c[t >= to_ns - third]
+    if first.size == 0 or last.size == 0:
+        return None
+    return float(last.mean() - first.mean())
+
+
+class Look(NamedTuple):
+    """What one evaluation sees of one row."""
+
+    now_ns: int
+    window_s: float
+    """Time from the first to the last sample of the window."""
+    trend: Trend | None
+    level: float | None
+    """log t at the end of the window, for the memory beyond it."""
+    temp_change_c: float | None
+    slope_per_s: float | None = None
+
+
+def fires(trend: Trend, temp_change_c: float | None, slack: float = 1.0) -> bool:
+    """One evaluation's opinion that the row moves; `slack` below 1 holds on to an old opinion."""
+    if abs(trend.change) < DELTA * slack:
+        return False
+    if abs(trend.z) >= Z_FIRE * slack:
+        return True
+    moving = temp_change_c is not None and abs(temp_change_c) >= WARM_C * slack
+    return moving and abs(trend.z) >= Z_WARM * slack
+
+
+class DriftTracker:
+    """Remembers a row's last evaluations: drift needs two in a row, settled three.
+
+    `Drift.word` is NONE with too few samples, WARMING or DRIFTING when the row moves, UNDECIDED
+    when the window could not have shown 0.5 %, STEADY when flat so far, SETTLED when flat while
+    the temperature holds (or, with no thermometer, flat for 60 s).
+    """
+
+    def __init__(self) -> None:
+        self._fired = 0
+        self._calm = 0
+        self._is_drifting = False
+        self._last_ns: int | None = None
+        self._levels: deque[tuple[int, float]] = deque()
+        self.settled_since_ns: int | None = None
+        """When the current settled state began; None when not settled."""
+
+    def reset(self) -> None:
+        """Forget everything: a new epoch."""
+        self._fired = self._calm = 0
+        self._is_drifting = False
+        self._last_ns = self.settled_since_ns = None
+        self._levels.clear()
+
+    def update(self, look: Look) -> Drift:
+        """Take one more evaluation (1 Hz is meant) into account."""
+        trend = look.trend
+        if trend is None or look.level is None:
+            self.reset()
+            return Drift(window_s=look.window_s, temp_change_c=look.temp_change_c)
+        if self._last_ns is None or look.now_ns - self._last_ns >= EVALUATION_S * NS_PER_S:
+            self._last_ns = look.now_ns
+            self._count(look, trend, look.level)
+        return Drift(
+            word=self._word(look, trend),
+            change=math.expm1(trend.change),
+            z=trend.z,
+            detectable=math.expm1(min(trend.detectable, 5.0)),
+            window_s=look.window_s,
+            temp_change_c=look.temp_change_c,
+            slope_per_s=look.slope_per_s,
+        )
+
+    def _count(self, look: Look, trend: Trend, level: float) -> None:
+        fired = fires(trend, look.temp_change_c)
+        self._fired = self._fired + 1 if fired else 0
+        self._levels.append((look.now_ns, level))
+        while look.now_ns - self._levels[0][0] > BLIND_WINDOW_S * 1.05 * NS_PER_S:
+            self._levels.popleft()
+        calm = not fired and abs(trend.change) < DELTA and self._is_level(look)
+        self._calm = self._calm + 1 if calm else 0
+        if self._fired >= 2 or (fired and abs(trend.z) >= Z_AT_ONCE):
+            self._is_drifting = True
+        elif self._is_drifting and not fires(trend, look.temp_change_c, 0.6):
+            self._is_drifting = False
+        if self._calm >= CALM_EVALUATIONS:
+            self.settled_since_ns = self.settled_since_ns or look.now_ns
+        elif self._is_drifting or not self._keeps_settled(look):
+            self.settled_since_ns = None
+
+    def _is_level(self, look: Look) -> bool:
+        """What the window cannot see holds still: the temperature, or the level of 60 s."""
+        if look.temp_change_c is not None:
+            return look.window_s >= SETTLED_WINDOW_S and abs(look.temp_change_c) <= SETTLED_C
+        span = (look.now_ns - self._levels[0][0]) / NS_PER_S + look.window_s
+        levels = [level for _, level in self._levels]
+        return span >= BLIND_WINDOW_S and max(levels) - min(levels) < DELTA
+
+    def _keeps_settled(self, look: Look) -> bool:
+        if look.temp_change_c is not None:
+            return abs(look.temp_change_c) <= 2 * SETTLED_C
+        levels = [level for _, level in self._levels]
+        return max(levels) - min(levels) < 2 * DELTA
+
+    def _word(self, look: Look, trend: Trend) -> StateWord:
+        if self._is_drifting:
+            warms = look.temp_change_c is not None and look.temp_change_c >= SETTLED_C
+            return StateWord.WARMING if warms else StateWord.DRIFTING
+        if self.settled_since_ns is not None:
+            return StateWord.SETTLED
+        if trend.detectable > DELTA:
+            return StateWord.UNDECIDED
+        return StateWord.STEADY
+
+
+class Cut(NamedTuple):
+    """Where a run's warm-up ends."""
+
+    index: int
+    """First sample that is kept."""
+    is_bounded: bool
+    """True when the best cut lies at half of the run: it never settled, and this is no cut."""
+
+
+def time_bins(t_ns: IntArray, values: FloatArray, bin_s: float) -> tuple[FloatArray, IntArray]:
+    """Means of equal bins of time that hold a sample, and the index of each bin's first sample."""
+    edge = ((t_ns - t_ns[0]) // int(bin_s * NS_PER_S)).astype(np.int64)
+    starts = np.flatnonzero(np.concatenate([[True], edge[1:] != edge[:-1]]))
+    counts = np.diff(np.concatenate([starts, [values.size]]))
+    return np.add.reduceat(values, starts) / counts, starts
+
+
+def warmup_cut(t_ns: IntArray, seconds: FloatArray, bin_s: float = 0.5) -> Cut:
+    """The cut that leaves the smallest standard error of the mean (MSER), for a whole run.
+
+    Bins of 0.5 s, at most half the run. A run of fewer than four bins is not cut.
+    """
+    good = np.isfinite(seconds) & (seconds > 0)
+    if not good.any():
+        return Cut(0, is_bounded=False)
+    index = np.flatnonzero(good)
+    y, starts = time_bins(t_ns[good], np.log(seconds[good]), bin_s)
+    k = y.size
+    if k < 4:
+        return Cut(0, is_bounded=False)
+    left = np.arange(k, 0, -1, dtype=np.float64)
+    mean = np.cumsum(y[::-1])[::-1] / left
+    square = np.cumsum((y * y)[::-1])[::-1] / left
+    score = (np.maximum(square - mean * mean, 0.0) / left)[: k // 2 + 1]
+    best = int(np.argmin(score))
+    return Cut(int(index[starts[best]]), is_bounded=best == k // 2)
+
+
+def run_shape(t_ns: IntArray, seconds: FloatArray) -> str:
+    """A whole run in a word: flat, warm-up, slow-down, no steady state, or too short.
+
+    `warm-up` began slower than it went on, `slow-down` faster; changes below 0.5 % are flat.
+    """
+    good: BoolArray = np.isfinite(seconds) & (seconds > 0)
+    t, x = t_ns[good], seconds[good]
+    if x.size < 2 * MIN_SAMPLES or (t[-1] - t[0]) < 4 * NS_PER_S:
+        return "too short"
+    cut = warmup_cut(t, x)
+    tail = trend(x[cut.index :])
+    if tail is None or (cut.is_bounded and abs(tail.change) >= DELTA) or fires(tail, None):
+        return "no steady state"
+    if cut.index == 0:
+        return "flat"
+    edge = min(cut.index, max(8, int(np.searchsorted(t, t[0] + 0.5 * NS_PER_S))))
+    head = float(np.log(np.median(x[:edge])) - np.log(np.median(x[cut.index :])))
+    if abs(head) < DELTA:
+        return "flat"
+    return "warm-up" if head > 0 else "slow-down"

@@ -1,0 +1,156 @@
+"""Shapes that a median and a standard deviation hide: two modes, stalls, results that are cached.
+
+The mode hint asks for a valley between two peaks of a smoothed histogram of log t, deep enough not
+to be chance. Unlike a fit of two Gaussians it stays silent on ramps and heavy tails.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from usv_tui.stats.basics import SHORTEST_HALF_TO_SD, FloatArray, IntArray, usable
+
+MIN_SAMPLES = 200
+MAX_SAMPLES = 4096
+STALL_FACTOR = 20.0
+"""A sample this many times the median is a stall."""
+MAJOR_SHARE = 0.35
+"""With a minor mode this large the median is no stable target."""
+
+_BINS = 256
+_REACH = 20.0
+"""Bins cover this many robust deviations either side of the centre."""
+_SMALLEST_MASS = 0.04
+_DEPTH_SDS = 3.0
+
+
+class Modes(NamedTuple):
+    """Two modes of one row."""
+
+    low: float
+    """Where the faster mode peaks, in the unit of the values."""
+    high: float
+    share_high: float
+    """Share of the samples in the slower mode."""
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of the modes."""
+        return self.high / self.low - 1
+
+    @property
+    def minor_share(self) -> float:
+        """Share of the samples in the smaller mode."""
+        return min(self.share_high, 1 - self.share_high)
+
+
+def find_modes(
+    values: FloatArray, tick: float = 0.0, n_eff: float | None = None, seed: int = 0
+) -> Modes | None:
+    """Two modes, or None when one describes the values (or there are fewer than 200).
+
+    `tick` is the timer's step in the unit of the values: they are dithered by it, so that a
+    lattice is not taken for modes. `n_eff` below the number of values asks for a deeper valley.
+    """
+    x = usable(np.asarray(values, np.float64))[-MAX_SAMPLES:]
+    n = x.size
+    if n < MIN_SAMPLES:
+        return None
+    if tick > 0:
+        rng = np.random.default_rng(seed)
+        x = x + (rng.random(n) - rng.random(n)) * tick
+        x = x[x > 0]
+    y = np.sort(np.log(x))
+    half = y.size // 2
+    widths = y[half:] - y[: y.size - half]
+    at = int(np.argmin(widths))
+    scale = float(widths[at]) / SHORTEST_HALF_TO_SD
+    if scale <= 0:
+        return None
+    centre = float(y[at + half // 2])
+    effective = min(n_eff or n, n)
+    inside = y[np.abs(y - centre) <= _REACH * scale]
+    low, high = float(inside[0]), float(inside[-1])
+    width = (high - low) / _BINS
+    if width <= 0:
+        return None
+    counts, _ = np.histogram(inside, bins=_BINS, range=(low, high))
+    bandwidth = 0.7 * scale * max(20.0, effective) ** -0.2
+    density = _smooth(counts.astype(np.float64), max(bandwidth / width, 0.5))
+    found = _valley(density, counts, effective / n, max(bandwidth / width, 0.5))
+    if found is None:
+        return None
+    first, second, share_high = found
+    low_t = math.exp(low + (first + 0.5) * width)
+    high_t = math.exp(low + (second + 0.5) * width)
+    if high_t - low_t < 3 * tick:
+        return None
+    return Modes(low_t, high_t, share_high)
+
+
+def _smooth(counts: FloatArray, sd_bins: float) -> FloatArray:
+    reach = max(1, min(math.ceil(4 * sd_bins), _BINS // 2 - 1))
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sd_bins) ** 2)
+    return np.convolve(counts, kernel / kernel.sum(), mode="same")
+
+
+def _valley(
+    density: FloatArray, counts: IntArray, weight: float, sd_bins: float
+) -> tuple[int, int, float] | None:
+    """The two peaks around the deepest convincing valley, and the mass above it.
+
+    `weight` scales counts to effective ones; a smoothed bin holds the counts of about 3.5 standard
+    deviations of the kernel, which is what its Poisson error is taken from.
+    """
+    left = np.maximum.accumulate(density)
+    right = np.maximum.accumulate(density[::-1])[::-1]
+    smaller = np.minimum(left, right)
+    total = float(counts.sum())
+    below = np.cumsum(counts) / total
+    massive = (below >= _SMALLEST_MASS) & (1 - below >= _SMALLEST_MASS)
+    pooled = math.sqrt(4 * math.pi) * sd_bins * weight
+    depth = (smaller - density) * pooled
+    noise = np.sqrt((smaller + density) * pooled)
+    good = massive & (density <= smaller / 2) & (depth >= _DEPTH_SDS * noise)
+    if not good.any():
+        return None
+    at = int(np.argmax(np.where(good, depth / np.maximum(noise, 1e-300), -1.0)))
+    first = int(np.argmax(density[: at + 1]))
+    second = at + int(np.argmax(density[at:]))
+    return first, second, float(1 - below[at])
+
+
+def stalls(values: FloatArray, median: float | None = None) -> IntArray:
+    """Indices of the samples longer than 20 times the median (given, or of these values)."""
+    x = np.asarray(values, np.float64)
+    good = usable(x)
+    if good.size < 3:
+        return np.zeros(0, np.int64)
+    middle = float(np.median(good)) if median is None else median
+    return np.asarray(np.flatnonzero(x > STALL_FACTOR * middle), np.int64)
+
+
+class Implausible(NamedTuple):
+    """Samples that look as if no work was done."""
+
+    share_at_floor: float
+    """Share of the samples after the first that are within 1.5 times the timer's floor."""
+    first_ratio: float
+    """The first sample over the median of the others: large when a result is kept and returned."""
+
+
+def implausible(windows: FloatArray, floor: float) -> Implausible | None:
+    """The signs of a cached answer or an empty callable; None when the samples look like work.
+
+    `windows` and `floor` (the median empty window) are in one unit, not divided by inner calls.
+    """
+    x = np.asarray(windows, np.float64)
+    x = x[np.isfinite(x)]
+    if x.size < 10 or floor <= 0:
+        return None
+    rest = x[1:]
+    share = float((rest <= 1.5 * floor).mean())
+    if share < 0.5:
+        return None
+    return Implausible(share, float(x[0] / max(float(np.median(rest)), floor)))
