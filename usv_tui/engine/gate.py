@@ -22,9 +22,14 @@ class Gate:
         """Intervals in which somebody ran without the gate, for the worker to flag and clear."""
         self._condition = threading.Condition()
         self._open = False
-        self._holders = 0
+        self._holders: set[object] = set()
         self._is_manned = False
         self._time = time_source or MonotonicTime()
+
+    @property
+    def is_manned(self) -> bool:
+        """True while a worker measures: the gate is shut except when it opens it."""
+        return self._is_manned
 
     def man(self) -> None:
         """A worker starts to measure: from now on the gate is shut until it opens it."""
@@ -45,6 +50,7 @@ class Gate:
         With False the body may still run; the interval is then noted in `forced` and the worker
         flags the samples that it fell into.
         """
+        ticket = object()
         with self._condition:
             self.wanted += 1
             try:
@@ -54,14 +60,14 @@ class Gate:
             finally:
                 self.wanted -= 1
             if held:
-                self._holders += 1
+                self._holders.add(ticket)
         start_ns = self._time.now_ns()
         try:
             yield held
         finally:
             with self._condition:
                 if held:
-                    self._holders -= 1
+                    self._holders.discard(ticket)
                 else:
                     self.forced.append((start_ns, self._time.now_ns()))
                 self._condition.notify_all()
@@ -82,6 +88,8 @@ class Gate:
             )
             self._open = False
             if not done and self._holders:
-                # Somebody is slow; what it does from now on falls into windows.
+                # Somebody is slow; what it does from now on falls into windows. Nobody waits for
+                # it again: a holder may hang for ever (a driver call).
+                self._holders.clear()
                 self.forced.append((start_ns, self._time.now_ns() + bound_ns))
         return True
