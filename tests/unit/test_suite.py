@@ -1,0 +1,655 @@
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from usv_tui.errors import SuiteError, UsageError
+from usv_tui.model import CacheMode
+from usv_tui.suite.authoring import benchmark, rotating
+from usv_tui.suite.discovery import load_suite, summary
+from usv_tui.suite.rows import assemble
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Write a benchmark file and load it."""
+
+    def load(source, device="cpu", select=None):
+        path = tmp_path / "file.py"
+        path.write_text(source)
+        return load_suite(path, device, select)
+
+    return load
+
+
+@pytest.fixture
+def complaint(load):
+    """The one line that a user sees of a file that cannot be used."""
+
+    def complaint(source, **options):
+        with pytest.raises(SuiteError) as caught:
+            load(source, **options)
+        text = str(caught.value)
+        assert "\n" not in text
+        assert int(caught.value.exit_code) == 2
+        return text
+
+    return complaint
+
+
+def names(suite):
+    """The names of a suite's rows."""
+    return [row.name for row in suite.benchmarks]
+
+
+def skips(suite):
+    """What is not timed, with the reasons."""
+    return {item.name: item.reason for item in suite.skipped}
+
+
+ATTENTION = """
+from usv_tui import benchmark
+
+@benchmark(
+    params={"seq": [512, 1024], "kind": ["math", "flash"]},
+    flops=lambda seq: 2 * seq,
+    bytes=lambda seq, kind, device: len(device) * seq,
+    baseline={"kind": "math"},
+    skip=lambda seq, kind: "too long" if (seq, kind) == (1024, "flash") else None,
+)
+def attention(seq, kind, device):
+    return lambda: (seq, kind, device)
+"""
+
+# -- parameters
+
+
+def test_parameters_make_a_row_for_each_combination(load):
+    """P4: the product of the lists, named by the values in the file's order."""
+    suite = load(ATTENTION)
+
+    assert names(suite) == [
+        "attention[seq=512,kind=math]",
+        "attention[seq=512,kind=flash]",
+        "attention[seq=1024,kind=math]",
+    ]
+    assert skips(suite) == {"attention[seq=1024,kind=flash]": "too long"}
+
+
+def test_a_row_knows_its_work_and_builds_for_the_device(load):
+    """Flops and bytes get the parameters they name; the factory gets its own and the device."""
+    row = load(ATTENTION).benchmarks[1]
+
+    assert (row.flops, row.bytes) == (1024.0, 1536.0)
+    assert row.params == {"seq": 512, "kind": "flash"}
+    assert row.build("cuda:1")() == (512, "flash", "cuda:1")
+
+
+def test_a_list_of_dicts_gives_exactly_these_rows(load):
+    """P4: parameters that belong together are listed together, optional ones included."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "@benchmark(params=[{'m': 1, 'n': 2}, {'m': 3}])\n"
+        "def f(m, n=7):\n    return lambda: (m, n)\n"
+    )
+
+    assert names(suite) == ["f[m=1,n=2]", "f[m=3]"]
+    assert suite.benchmarks[1].build("cpu")() == (3, 7)
+
+
+def test_values_without_a_short_text_are_numbered(load):
+    """A name never holds an address, a line break or half a page; types go by their name."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "class Shape: pass\n"
+        "a, b = Shape(), Shape()\n"
+        "@benchmark(params={'x': [a, b, int, 'y' * 99]})\n"
+        "def f(x):\n    return lambda: x\n"
+    )
+
+    assert names(suite) == ["f[x=Shape0]", "f[x=Shape1]", "f[x=int]", "f[x=str2]"]
+    assert suite.benchmarks[0].params == {"x": "Shape0"}
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ("{'x': []}", "f (file.py:2): parameter 'x' has no values (give at least one)"),
+        ("{'x': 3}", "f (file.py:2): parameter 'x' is 3 (give a list: {'x': [3]})"),
+        ("{'x': 'ab'}", "f (file.py:2): parameter 'x' is 'ab' (give a list: {'x': ['ab']})"),
+        ("[]", "f (file.py:2): params has no rows (give at least one)"),
+        ("[3]", "f (file.py:2): params has 3 in it (each row is a dict)"),
+        ("7", "f (file.py:2): params=7 (give lists of values, or a list of rows)"),
+        ("{'y': [1]}", "f (file.py:2) takes no argument 'y' (params gives 'y')"),
+        ("{}", "f (file.py:2) needs 'x' (params does not give it)"),
+        (
+            "{'x': [1], 'device': [2]}",
+            "f (file.py:2): a parameter is named 'device' (the run sets the device)",
+        ),
+        ("{'x': [1, 1]}", None),
+    ],
+)
+def test_wrong_parameters_are_named_with_file_and_line(complaint, params, text):
+    """Each mistake in params is one line that says where and what to do."""
+    said = complaint(
+        f"from usv_tui import benchmark\n@benchmark(params={params})\ndef f(x):\n    return print\n"
+    )
+
+    if text is None:
+        assert "two benchmarks are named f[x=1]" in said
+    else:
+        assert said == text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("flops=lambda z: 1", "flops needs 'z'"),
+        ("flops=lambda x: 1 / 0", "flops raised ZeroDivisionError for f[x=1]: division by zero"),
+        ("bytes='many'", "bytes of f[x=1] is 'many'"),
+        ("bytes=-1", "bytes of f[x=1] is -1"),
+        ("flops=float('nan')", "flops of f[x=1] is nan"),
+        ("skip=lambda: [][0]", "skip raised IndexError"),
+        ("inner=0", "inner=0"),
+        ("cache='icy'", "cache='icy' (one of warm, cold, rotating)"),
+        ("baseline={'z': 1}", "baseline names 'z' (no such parameter)"),
+        ("baseline={'x': 2}", "baseline {'x': 2} matches no row"),
+        ("baseline='g'", "baseline 'g' matches no row"),
+        ("baseline=3", "baseline=3"),
+    ],
+)
+def test_wrong_options_are_named_with_file_and_line(complaint, options, text):
+    """Each option that makes no sense is one line with the function's place."""
+    said = complaint(
+        "from usv_tui import benchmark\n"
+        f"@benchmark(params={{'x': [1]}}, {options})\n"
+        "def f(x):\n    return print\n"
+    )
+
+    assert text in said
+    assert "file.py:2" in said
+
+
+def test_skip_may_be_a_reason_or_true(load):
+    """A constant reason skips every row; True skips too, but has no better words."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "@benchmark(skip='broken since Monday')\n"
+        "def a(): return print\n"
+        "@benchmark(skip=lambda device: device == 'cpu')\n"
+        "def b(): return print\n"
+        "@benchmark(skip=lambda: '')\n"
+        "def c(): return print\n"
+    )
+
+    assert names(suite) == ["c"]
+    assert skips(suite) == {"a": "broken since Monday", "b": "skipped by its file"}
+
+
+# -- baselines
+
+
+def groups(suite):
+    """Name, group and whether it is the baseline, of every row."""
+    return [(row.name, row.group, row.is_baseline) for row in suite.benchmarks]
+
+
+def test_a_baseline_stands_for_the_rows_of_its_other_parameters(load):
+    """P9: with the kind as baseline, each sequence length is compared with its own."""
+    assert groups(load(ATTENTION)) == [
+        ("attention[seq=512,kind=math]", "attention[seq=512]", True),
+        ("attention[seq=512,kind=flash]", "attention[seq=512]", False),
+        ("attention[seq=1024,kind=math]", "attention[seq=1024]", True),
+    ]
+
+
+@pytest.mark.parametrize("spec", ["lambda k: k == 1", "'f[k=1]'", "'f[[]k=1*'", "'*=1]'"])
+def test_a_baseline_is_given_by_function_or_name(load, complaint, spec):
+    """One baseline for a factory's rows, by a test on the parameters, a name or a glob."""
+    source = (
+        "from usv_tui import benchmark\n"
+        f"@benchmark(params={{'k': [1, 2]}}, baseline={spec})\n"
+        "def f(k): return print\n"
+    )
+
+    if spec == "'f[[]k=1*'":
+        assert "matches no row" in complaint(source)
+    else:
+        assert groups(load(source)) == [("f[k=1]", "f", True), ("f[k=2]", "f", False)]
+
+
+def test_another_factory_may_be_the_baseline(load):
+    """Rows that name another factory join its group, each compared with the like one."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "@benchmark(params={'n': [1, 2]})\n"
+        "def naive(n): return print\n"
+        "@benchmark(params={'n': [1, 2]}, baseline='naive')\n"
+        "def fast(n): return print\n"
+    )
+
+    assert groups(suite) == [
+        ("naive[n=1]", "naive[n=1]", True),
+        ("naive[n=2]", "naive[n=2]", True),
+        ("fast[n=1]", "naive[n=1]", False),
+        ("fast[n=2]", "naive[n=2]", False),
+    ]
+
+
+def test_a_named_group_is_compared_across_factories(load):
+    """Factories of one group share the baseline that one of them is."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "@benchmark(group='copy')\n"
+        "def fast(): return print\n"
+        "@benchmark(group='copy', baseline=True)\n"
+        "def slow(): return print\n"
+    )
+
+    assert groups(suite) == [("fast", "copy", False), ("slow", "copy", True)]
+
+
+def test_two_baselines_in_one_group_are_refused(complaint):
+    """A ratio has one denominator."""
+    said = complaint(
+        "from usv_tui import benchmark\n"
+        "@benchmark(group='g', baseline=True)\n"
+        "def a(): return print\n"
+        "@benchmark(group='g', baseline=True)\n"
+        "def b(): return print\n"
+    )
+
+    assert said == "b (file.py:4): two baselines in group g: a, b"
+
+
+# -- what counts as a benchmark
+
+
+def test_only_what_the_file_defines_is_taken_and_the_rest_is_explained(load):
+    """P1: imports, classes, coroutines, generators, needy functions and aliases have reasons."""
+    suite = load(
+        "from functools import partial\n"
+        "from math import sqrt\n"
+        "from pathlib import Path\n"
+        "from usv_tui import benchmark\n"
+        "class bench_class: pass\n"
+        "async def bench_async(): pass\n"
+        "def bench_generator(): yield 1\n"
+        "def bench_needy(n): return print\n"
+        "def helper(): pass\n"
+        "def _private(): pass\n"
+        "bench_partial = partial(helper)\n"
+        "def bench_good(): return print\n"
+        "bench_alias = bench_good\n"
+        "instance = bench_class\n"
+        "@benchmark\n"
+        "def decorated(device): return print\n"
+        "again = decorated\n"
+        "@benchmark()\n"
+        "async def waits(): pass\n"
+        "BENCHMARKS = {'plain': lambda: 1, 'needy': helper.__class__, 'nine': 9,\n"
+        "    'twice': decorated, 'args': bench_needy}\n"
+    )
+
+    assert names(suite) == ["bench_good", "decorated", "plain"]
+    assert skips(suite) == {
+        "partial": "imported from functools",
+        "sqrt": "imported from math",
+        "Path": "imported from pathlib",
+        "bench_class": "a class",
+        "instance": "another name of bench_class",
+        "bench_async": "a coroutine function: calling it runs nothing",
+        "waits": "a coroutine function: calling it runs nothing",
+        "bench_generator": "a generator function: calling it runs nothing",
+        "bench_needy": "needs 'n': give it values with @benchmark(params=...)",
+        "helper": "a plain function: decorate it with @benchmark or name it bench_helper",
+        "bench_partial": "an object of type partial, no function of this file",
+        "bench_alias": "another name of bench_good",
+        "again": "another name of decorated",
+        "needy": "needs 'code': wrap it in a lambda",
+        "nine": "a int, which cannot be called",
+        "twice": "a factory, listed under its own name",
+        "args": "needs 'n': wrap it in a lambda",
+    }
+
+
+def test_a_dict_of_callables_is_timed_as_it_is(load):
+    """The values of BENCHMARKS are the timed callables themselves."""
+    suite = load("BENCHMARKS = {'a/b [1]': lambda: 41}\n")
+
+    assert names(suite) == ["a/b [1]"]
+    assert suite.benchmarks[0].build("cpu")() == 41
+
+
+def test_rows_come_in_the_order_of_the_file(load):
+    """Decorated factories and those found by name are listed as they are written."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "def bench_a(): return print\n"
+        "@benchmark\n"
+        "def b(): return print\n"
+        "def bench_c(): return print\n"
+    )
+
+    assert names(suite) == ["bench_a", "b", "bench_c"]
+
+
+def test_factories_made_in_a_loop_are_all_found(load):
+    """The decorator notes each function, also when one name is bound again and again."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "for i in range(3):\n"
+        "    @benchmark(name=f'copy{i}')\n"
+        "    def copy(i=i): return lambda: i\n"
+    )
+
+    assert [(row.name, row.build("cpu")()) for row in suite.benchmarks] == [
+        ("copy0", 0),
+        ("copy1", 1),
+        ("copy2", 2),
+    ]
+
+
+def test_a_factory_wrapped_by_another_decorator_is_found(load):
+    """Decorators below @benchmark that keep the function's name change nothing."""
+    suite = load(
+        "import functools\n"
+        "from usv_tui import benchmark\n"
+        "def twice(f):\n"
+        "    @functools.wraps(f)\n"
+        "    def inner(*args, **kw): return f(*args, **kw)\n"
+        "    return inner\n"
+        "@benchmark(params={'n': [1]})\n"
+        "@twice\n"
+        "def wrapped(n, device): return lambda: (n, device)\n"
+    )
+
+    assert suite.benchmarks[0].build("cpu")() == (1, "cpu")
+
+
+def test_the_decorated_function_stays_itself():
+    """A factory can still be called from a test or a script."""
+
+    def factory():
+        return 3
+
+    assert benchmark(factory) is factory
+    assert benchmark(inner=2)(factory) is factory
+
+
+def test_the_decorator_refuses_what_is_no_function():
+    """@benchmark on a class or a value is a mistake that is told at once."""
+    with pytest.raises(SuiteError, match="decorate a function"):
+        benchmark(name="x")(type("C", (), {}))
+    with pytest.raises(SuiteError, match="decorate a function"):
+        benchmark(3)
+
+
+# -- the file
+
+
+def test_a_file_is_imported_in_the_calling_thread_beside_its_neighbours(tmp_path):
+    """M13: the thread that loads is the one that ran the file; sys.path is as before."""
+    (tmp_path / "neighbour_of_file.py").write_text("VALUE = 5\n")
+    (tmp_path / "late_neighbour.py").write_text("VALUE = 6\n")
+    path = tmp_path / "my file.py"
+    path.write_text(
+        "import threading\nfrom neighbour_of_file import VALUE\nwho = threading.get_ident()\n"
+        "def bench_x():\n    from late_neighbour import VALUE as late\n"
+        "    return lambda: (VALUE, late, who)\n"
+    )
+    before = list(sys.path)
+    found = []
+
+    def work():
+        suite = load_suite(path, "cpu")
+        found.append((suite.benchmarks[0].build("cpu")(), threading.get_ident()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+    [((value, late, ran_in), thread_id)] = found
+    assert (value, late, ran_in) == (5, 6, thread_id)
+    assert sys.path == before
+
+
+def test_a_file_is_run_afresh_each_time_it_is_loaded(load):
+    """P7: a second load in the same second sees the new text, and never the byte-code cache."""
+    first = load("BENCHMARKS = {'old': print}")
+    second = load("BENCHMARKS = {'new': print}")
+
+    assert (names(first), names(second)) == (["old"], ["new"])
+
+
+def test_classes_of_the_file_can_be_found_by_their_module(load):
+    """Pickling and dataclasses look a module up by name: it is there under its own."""
+    suite = load(
+        "import pickle, dataclasses\n"
+        "@dataclasses.dataclass\n"
+        "class P:\n    x: int\n"
+        "def bench_p(): return lambda: pickle.loads(pickle.dumps(P(3))).x\n"
+    )
+
+    assert suite.benchmarks[0].build("cpu")() == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("def f(:\n", ":1: SyntaxError: "),
+        ("x = 1\n  y = 2\n", ":2: IndentationError: unexpected indent"),
+        ("\nimport no_such_package\n", ":2: ModuleNotFoundError: No module named 'no_such_pack"),
+        ("def f():\n    1 / 0\nf()\n", ":2: ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(3)\n", ":2: the file called exit while it was imported"),
+        ("", ": no benchmarks in it (decorate a function"),
+        ("def f(): pass\n", ": no benchmarks in it; not taken: f: a plain function"),
+        ("BENCHMARKS = {}\n", ": no benchmarks in it"),
+        ("BENCHMARKS = [print]\n", ": BENCHMARKS is a list ({name: callable})"),
+        ("BENCHMARKS = {1: print, '1': print}\n", "two benchmarks are named 1"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_clear_line(complaint, tmp_path, source, text):
+    """Wrong syntax, failing imports and empty files say the file, the line and what to do."""
+    said = complaint(source)
+
+    assert said.startswith(str(tmp_path / "file.py"))
+    assert text in said
+
+
+def test_a_failed_import_keeps_the_cause_and_leaves_nothing_behind(complaint, load):
+    """The original exception is chained for a traceback; no half module stays registered."""
+    before = set(sys.modules)
+    with pytest.raises(SuiteError) as caught:
+        load("raise RuntimeError('two\\nlines')\n")
+
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert {name for name in sys.modules if name.startswith("usv_suite_")} <= before
+
+
+def test_a_keyboard_interrupt_while_importing_is_no_suite_error(load):
+    """Ctrl-C stops the program; it is not the file's fault."""
+    with pytest.raises(KeyboardInterrupt):
+        load("raise KeyboardInterrupt\n")
+
+
+def test_missing_directory_and_binary_paths_are_told_apart(tmp_path):
+    """Each says what the path is, and a directory offers its files."""
+    (tmp_path / "a.py").write_text("")
+    binary = tmp_path / "elf"
+    binary.write_bytes(b"\x7fELF\0\1")
+    latin = tmp_path / "latin.py"
+    latin.write_bytes(b"x = '\xe9\xff'\n")
+
+    def said(path):
+        with pytest.raises(SuiteError) as caught:
+            load_suite(path, "cpu")
+        return str(caught.value)
+
+    assert said(tmp_path / "no.py") == f"{tmp_path / 'no.py'}: no such file"
+    assert said(tmp_path) == f"{tmp_path} is a directory (name one file of it: a.py, latin.py)"
+    (tmp_path / "empty").mkdir()
+    assert said(tmp_path / "empty") == f"{tmp_path / 'empty'} is a directory (without Python files)"
+    assert said(binary) == f"{binary} is not Python source text (give a .py file)"
+    assert said(latin) == f"{latin} is not Python source text (give a .py file)"
+
+
+def test_an_unreadable_file_says_why(tmp_path, monkeypatch):
+    """What the operating system says of the file is passed on."""
+    path = tmp_path / "f.py"
+    path.write_text("")
+
+    def read_bytes(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+
+    with pytest.raises(SuiteError, match="Permission denied"):
+        load_suite(path, "cpu")
+
+
+def test_equal_names_are_refused_with_both_places(complaint):
+    """Two rows of one name cannot be told apart in any table."""
+    said = complaint(
+        "from usv_tui import benchmark\n"
+        "@benchmark\n"
+        "def same(): return print\n"
+        "@benchmark(name='same')\n"
+        "def other(): return print\n"
+    )
+
+    assert "two benchmarks are named same: same (file.py:2) and same (file.py:4)" in said
+
+
+def test_a_file_whose_rows_are_all_skipped_says_why(complaint):
+    """P5: nothing to do on this device is an error, with the reasons."""
+    said = complaint(
+        "from usv_tui import benchmark\n"
+        "@benchmark(skip=lambda device: f'no {device}')\n"
+        "def f(): return print\n"
+    )
+
+    assert said.endswith("every benchmark is skipped on cpu (f: no cpu)")
+
+
+# -- selection
+
+
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        (["flash"], ["attention[seq=512,kind=flash]"]),
+        (["seq=512"], ["attention[seq=512,kind=math]", "attention[seq=512,kind=flash]"]),
+        (
+            ["attention[seq=*kind=math]"],
+            ["attention[seq=512,kind=math]", "attention[seq=1024,kind=math]"],
+        ),
+        (["*512,kind=m???]"], ["attention[seq=512,kind=math]"]),
+        (["flash", "seq=1024"], ["attention[seq=512,kind=flash]", "attention[seq=1024,kind=math]"]),
+    ],
+)
+def test_rows_are_selected_by_part_of_the_name_or_glob(load, select, expected):
+    """P3: several patterns add up; brackets in a glob are plain characters."""
+    assert names(load(ATTENTION, select=select)) == expected
+
+
+def test_a_selection_that_matches_nothing_lists_the_names(load):
+    """P3: no match is a usage error, and the names are there to copy."""
+    with pytest.raises(UsageError) as caught:
+        load(ATTENTION, select=["sdpa", "x*"])
+
+    text = str(caught.value)
+    assert "matches 'sdpa' or 'x*' (it has attention[seq=512,kind=math], " in text
+
+
+def test_a_selection_of_skipped_rows_tells_the_reason(complaint):
+    """Selecting only what is skipped says why it is skipped."""
+    said = complaint(ATTENTION, select=["seq=1024,kind=flash"])
+
+    assert "attention[seq=1024,kind=flash]: too long" in said
+
+
+# -- set-up
+
+
+def test_a_factory_that_returns_nothing_to_call_says_so(load):
+    """A file that does its work in the factory is told to return it."""
+    suite = load("def bench_x(): sum(range(3))\n")
+
+    with pytest.raises(SuiteError) as caught:
+        suite.benchmarks[0].build("cpu")
+
+    assert "returned NoneType, which cannot be called (return the function" in str(caught.value)
+
+
+def test_options_reach_the_row(load):
+    """setup, reset, check, inner and cache are the row's own."""
+    (row,) = load(
+        "from usv_tui import benchmark\n"
+        "@benchmark(setup=print, reset=repr, check=max, inner=5, cache='cold')\n"
+        "def f(): return print\n"
+    ).benchmarks
+
+    assert (row.setup, row.reset, row.check, row.inner, row.cache) == (
+        print,
+        repr,
+        max,
+        5,
+        CacheMode.COLD,
+    )
+
+
+def test_the_callable_may_bring_its_own_reset(load):
+    """P6: attributes of the returned function know what the factory made, and come first."""
+    (row,) = load(
+        "from usv_tui import benchmark\n"
+        "def fail(): raise AssertionError\n"
+        "@benchmark(reset=fail, check=max)\n"
+        "def f():\n"
+        "    done = []\n"
+        "    def step(): return done\n"
+        "    step.setup = lambda: done.append('setup')\n"
+        "    step.reset = lambda: done.append('reset')\n"
+        "    return step\n"
+    ).benchmarks
+
+    built = assemble(row, "cpu")
+    built.reset()
+
+    assert built.fn() == ["setup", "reset"]
+    assert built.check is max
+
+
+def test_rotations_made_in_the_set_up_are_known(load):
+    """M8: the row's badge can tell how many inputs are rotated and how large they are."""
+    (row,) = load(
+        "from usv_tui import rotating\n"
+        "def bench_r():\n"
+        "    following = rotating([memoryview(bytes(100)), memoryview(bytes(50))])\n"
+        "    return lambda: following().nbytes\n"
+    ).benchmarks
+
+    built = assemble(row, "cpu")
+
+    assert [built.fn() for _ in range(3)] == [100, 50, 100]
+    assert [(len(r.items), r.nbytes) for r in built.rotations] == [(2, 150)]
+
+
+def test_rotating_goes_round_and_refuses_nothing():
+    """Items come in turn for ever; an empty set cannot rotate; sizes are summed where known."""
+    following = rotating("abc")
+
+    assert [following() for _ in range(4)] == ["a", "b", "c", "a"]
+    assert following.nbytes is None
+    assert rotating([(memoryview(b"xy"), 1), {"k": memoryview(b"z")}]).nbytes == 3
+    with pytest.raises(ValueError, match="nothing to rotate"):
+        rotating([])
+
+
+def test_the_summary_lists_rows_and_skips(load):
+    """What `usv-tui list` prints: names with what is known of them."""
+    rows = summary(load(ATTENTION))
+
+    assert rows[0] == ("attention[seq=512,kind=math]", "baseline, 1024 flop, 1536 B")
+    assert rows[-1] == ("attention[seq=1024,kind=flash]", "skipped: too long")

@@ -1,0 +1,225 @@
+"""What a benchmark file imports: `benchmark` and `rotating`. Light: neither torch nor numpy.
+
+The decorator only takes notes; names, parameters and skips are worked out by `suite.discovery`
+when the file is loaded for a device.
+"""
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+from usv_tui.errors import SuiteError
+from usv_tui.model import CacheMode
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+REGISTRY = "__usv_benchmarks__"
+"""Where a module keeps the definitions of its decorated factories, in order."""
+
+Params = Mapping[str, Iterable[Any]] | Sequence[Mapping[str, Any]]
+Work = float | Callable[..., float | None]
+Baseline = bool | str | Mapping[str, Any] | Callable[..., object]
+Skip = str | Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Definition:
+    """One decorated factory with the options it was given."""
+
+    factory: Callable[..., Any]
+    name: str
+    params: Params
+    flops: Work | None
+    bytes: Work | None
+    baseline: Baseline | None
+    skip: Skip | None
+    group: str | None
+    setup: Callable[[], object] | None
+    reset: Callable[[], object] | None
+    check: Callable[[Any, Any], object] | None
+    inner: int | None
+    cache: CacheMode | None
+
+    @property
+    def where(self) -> str:
+        """The name with file and line, for messages."""
+        return f"{self.name} ({location(self.factory)})"
+
+
+@overload
+def benchmark(factory: F, /) -> F: ...
+
+
+@overload
+def benchmark(
+    *,
+    name: str | None = None,
+    params: Params | None = None,
+    flops: Work | None = None,
+    bytes: Work | None = None,
+    baseline: Baseline | None = None,
+    skip: Skip | None = None,
+    group: str | None = None,
+    setup: Callable[[], object] | None = None,
+    reset: Callable[[], object] | None = None,
+    check: Callable[[Any, Any], object] | None = None,
+    inner: int | None = None,
+    cache: CacheMode | str | None = None,
+) -> Callable[[F], F]: ...
+
+
+def benchmark(
+    factory: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    params: Params | None = None,
+    flops: Work | None = None,
+    bytes: Work | None = None,  # noqa: A002  usv's name for it
+    baseline: Baseline | None = None,
+    skip: Skip | None = None,
+    group: str | None = None,
+    setup: Callable[[], object] | None = None,
+    reset: Callable[[], object] | None = None,
+    check: Callable[[Any, Any], object] | None = None,
+    inner: int | None = None,
+    cache: CacheMode | str | None = None,
+) -> F | Callable[[F], F]:
+    """Declare a function as a factory of timed callables; the function itself stays as it is.
+
+    The factory is called untimed, once a row, with that row's parameters and with `device` ("cuda",
+    "cuda:1", "cpu") where it takes them, and returns the callable of no arguments to be timed.
+    That callable may carry attributes `setup`, `reset`, `check` and `stream`, which then stand
+    before the options of the same name.
+
+    Args:
+        factory: the function, when the decorator is used without brackets.
+        name: instead of the function's name.
+        params: lists of values, of which every combination is a row, or a list of rows.
+        flops: floating-point operations of one call: a number, or a function of the parameters
+            that it names (and of `device`).
+        bytes: bytes read and written by one call, likewise.
+        baseline: which rows the others are compared with: some parameters' values, a row's name
+            (of this file), or a function of the parameters; True for a factory of one row.
+        skip: a reason, or a function of the parameters that returns one (or None).
+        group: rows of one group are compared; default: the factory's own rows.
+        setup: called once after the factory, untimed.
+        reset: called before every sample, untimed; a window then holds one call unless `inner`
+            says otherwise.
+        check: called once, untimed, with a row's result and its baseline's: False or an exception
+            fails the row.
+        inner: calls in one window; never overridden.
+        cache: warm, cold (flushed before each sample) or rotating, whatever the run's default is.
+
+    Raises:
+        SuiteError: an option makes no sense; the message names the function, file and line.
+    """
+
+    def declare(target: F) -> F:
+        if not callable(target) or isinstance(target, type):
+            raise SuiteError(
+                f"@benchmark on {target!r}", "decorate a function that returns the timed callable"
+            )
+        definition = Definition(
+            factory=target,
+            name=name or str(getattr(target, "__name__", type(target).__name__)),
+            params=params if params is not None else {},
+            flops=flops,
+            bytes=bytes,
+            baseline=baseline,
+            skip=skip,
+            group=group,
+            setup=setup,
+            reset=reset,
+            check=check,
+            inner=inner,
+            cache=_cache_mode(cache, location(target)),
+        )
+        if inner is not None and (not isinstance(inner, int) or inner < 1):
+            raise SuiteError(f"{definition.where}: inner={inner!r}", "give a whole number from 1")
+        _registry(target).append(definition)
+        return target
+
+    return declare if factory is None else declare(factory)
+
+
+def location(function: Callable[..., Any]) -> str:
+    """File name and line of a function, for messages."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return str(getattr(function, "__module__", "?"))
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _cache_mode(cache: CacheMode | str | None, where: str) -> CacheMode | None:
+    if cache is None:
+        return None
+    choices = (CacheMode.WARM, CacheMode.COLD, CacheMode.ROTATING)
+    if cache not in choices:
+        raise SuiteError(f"{where}: cache={cache!r}", f"one of {', '.join(choices)}")
+    return CacheMode(cache)
+
+
+def _registry(function: Callable[..., Any]) -> list[Definition]:
+    """The list of definitions of the module that the function says it is from."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    namespace = vars(module) if module is not None else getattr(function, "__globals__", {})
+    found: list[Definition] = namespace.setdefault(REGISTRY, [])
+    return found
+
+
+ROTATIONS: ContextVar[list["Rotation[Any]"] | None] = ContextVar("rotations", default=None)
+"""Collects the rotations that are made while a row is set up, so that its badge can tell."""
+
+
+class Rotation(Generic[T]):
+    """Hands out its items one after the other, for ever."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self.items = list(items)
+        if not self.items:
+            raise ValueError("nothing to rotate through")
+        self._next = itertools.cycle(self.items).__next__
+        made = ROTATIONS.get()
+        if made is not None:
+            made.append(self)
+
+    def __call__(self) -> T:
+        """The next item."""
+        return self._next()
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of all items that say how large they are; None when none of them does."""
+        sizes = [_nbytes(item) for item in self.items]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if known else None
+
+
+def rotating(items: Iterable[T]) -> Rotation[T]:
+    """A callable that returns the items in turn: other inputs at each call, so other memory.
+
+    The caches stay cold when the items together are larger than twice the last-level cache.
+
+    Raises:
+        ValueError: there are no items.
+    """
+    return Rotation(items)
+
+
+def _nbytes(item: object) -> int | None:
+    """Bytes of an array or tensor, or of those in a tuple, list or dict."""
+    size = getattr(item, "nbytes", None)
+    if isinstance(size, int):
+        return size
+    if isinstance(item, Mapping):
+        item = list(item.values())
+    if isinstance(item, tuple | list):
+        sizes = [s for s in map(_nbytes, item) if s is not None]
+        return sum(sizes) if sizes else None
+    return None

@@ -1,0 +1,342 @@
+"""A benchmark file becomes a `Suite`: which rows it has, and what of it is not timed and why.
+
+The file is imported in the calling thread, the one that will time it, since torch keeps its device,
+grad mode and autocast per thread.
+"""
+
+import importlib.util
+import inspect
+import itertools
+import re
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from usv_tui.errors import SuiteError, UsageError
+from usv_tui.model import Benchmark, Skipped, Suite
+from usv_tui.suite.authoring import REGISTRY, Definition
+from usv_tui.suite.rows import (
+    DEVICE,
+    Row,
+    build_with,
+    expand,
+    group_rows,
+    is_glob_match,
+    not_a_function,
+    required_arguments,
+    to_benchmark,
+)
+
+_HINT = (
+    "decorate a function that returns the timed callable with @benchmark, name it bench_..., "
+    "or set BENCHMARKS = {name: callable}"
+)
+_PREFIX = "bench_"
+_MOST_LISTED = 8
+_ids = itertools.count(1)
+
+
+def load_suite(path: str | Path, device: str, select: Sequence[str] | None = None) -> Suite:
+    """Import a benchmark file in this thread and list its rows for a device.
+
+    `select` keeps the rows whose name any of the patterns matches: a glob of the whole name where
+    it has `*` or `?`, else a part of the name.
+
+    Raises:
+        SuiteError: the file cannot be read or imported, or has nothing to be timed.
+        UsageError: `select` matches no row.
+    """
+    path = Path(path)
+    module = _import(path)
+    rows, others = _collect(path, module, device)
+    group_rows(rows, device)
+    kept = [row for row in rows if _is_selected(row.name, select)]
+    if rows and not kept:
+        listed = _listing([row.name for row in rows])
+        raise UsageError(f"no benchmark of {path} matches {_patterns(select)}", f"it has {listed}")
+    live = [row for row in kept if not row.reason]
+    skipped = [Skipped(row.name, row.reason) for row in kept if row.reason] + others
+    if not live:
+        raise _nothing_to_time(path, device, kept, others)
+    benchmarks = tuple(to_benchmark(row, device, _builder(row, path)) for row in live)
+    return Suite(str(path), benchmarks, tuple(skipped))
+
+
+def _nothing_to_time(
+    path: Path, device: str, rows: Sequence[Row], others: Sequence[Skipped]
+) -> SuiteError:
+    if rows:
+        reasons = _listing([f"{row.name}: {row.reason}" for row in rows], "; ")
+        return SuiteError(f"{path}: every benchmark is skipped on {device}", reasons)
+    if others:
+        reasons = _listing([f"{item.name}: {item.reason}" for item in others], "; ")
+        return SuiteError(f"{path}: no benchmarks in it; not taken: {reasons}", _HINT)
+    return SuiteError(f"{path}: no benchmarks in it", _HINT)
+
+
+# -- import
+
+
+def _import(path: Path) -> types.ModuleType:
+    """Run the file as a module of its own name."""
+    code = _compile(path)
+    stem = re.sub(r"\W", "_", path.stem)
+    name = f"usv_suite_{next(_ids)}_{stem}"
+    full = str(path.resolve())
+    spec = importlib.util.spec_from_file_location(name, full, loader=SourceFileLoader(name, full))
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _folder_first(path):
+            # Not through the loader: a byte-code cache keyed by whole seconds would bring back the
+            # old code of a file that was just saved.
+            exec(code, module.__dict__)  # noqa: S102  running the user's file is the purpose
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, UsageError) or not isinstance(error, Exception | SystemExit):
+            raise
+        raise _import_error(path, full, error) from error
+    return module
+
+
+def _compile(path: Path) -> types.CodeType:
+    """Read and compile the file.
+
+    Raises:
+        SuiteError: missing, a directory, unreadable, binary, or wrong syntax.
+    """
+    if path.is_dir():
+        files = _listing(sorted(p.name for p in path.glob("*.py")))
+        hint = f"name one file of it: {files}" if files else "without Python files"
+        raise SuiteError(f"{path} is a directory", hint)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise SuiteError(f"{path}: no such file") from None
+    except OSError as error:
+        raise SuiteError(f"{path}: {error.strerror}") from error
+    try:
+        source = "" if b"\0" in data else importlib.util.decode_source(data)
+    except (UnicodeDecodeError, SyntaxError):  # no text in the encoding that it declares
+        source = ""
+    if data and not source:
+        raise SuiteError(f"{path} is not Python source text", "give a .py file")
+    try:
+        return compile(source, str(path.resolve()), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = f":{error.lineno}" if error.lineno else ""
+        raise SuiteError(f"{path}{line}: {type(error).__name__}: {error.msg}") from error
+
+
+@contextmanager
+def _folder_first(path: Path) -> Iterator[None]:
+    """The file's folder is searched first for imports, as when the file is run by itself."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _import_error(path: Path, full: str, error: BaseException) -> SuiteError:
+    """The error's last line, with the line of the file where it came up."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == full]
+    where = f"{path}:{lines[-1]}" if lines else str(path)
+    if isinstance(error, SystemExit):
+        return SuiteError(
+            f"{where}: the file called exit while it was imported",
+            "guard what only a script does with if __name__ == '__main__':",
+        )
+    last = traceback.format_exception_only(error)[-1].strip()
+    hint = ""
+    if isinstance(error, ModuleNotFoundError):
+        hint = f"install it for {sys.executable}"
+    return SuiteError(f"{where}: {last}", hint)
+
+
+def _builder(row: Row, path: Path) -> Callable[[str], Callable[[], object]]:
+    """The row's set-up, which may import from the file's folder."""
+    build = build_with(row)
+
+    def build_beside(device: str) -> Callable[[], object]:
+        with _folder_first(path):
+            return build(device)
+
+    return build_beside
+
+
+# -- what the file declares
+
+
+def _collect(path: Path, module: types.ModuleType, device: str) -> tuple[list[Row], list[Skipped]]:
+    """All rows, those with a reason too, and the names that are no benchmarks at all."""
+    declared: list[Definition] = list(vars(module).get(REGISTRY, ()))
+    factories = {id(definition.factory) for definition in declared}
+    plain, skipped = _undecorated(module, factories)
+    rows = [
+        row
+        for definition in sorted([*declared, *plain], key=lambda d: _line(d, path))
+        for row in expand(definition, device)
+    ]
+    listed, refused = _from_dict(path, vars(module).get("BENCHMARKS"), factories)
+    rows += [row for definition in listed for row in expand(definition, device)]
+    _refuse_equal_names(path, rows)
+    return rows, refused + skipped
+
+
+def _line(definition: Definition, path: Path) -> int:
+    """Where in the file it stands; 0 when it stands elsewhere."""
+    code = getattr(inspect.unwrap(definition.factory), "__code__", None)
+    if code is None or code.co_filename != str(path.resolve()):
+        return 0
+    return int(code.co_firstlineno)
+
+
+def _definition(name: str, factory: Callable[..., Any], group: str | None = None) -> Definition:
+    return Definition(
+        factory=factory,
+        name=name,
+        params={},
+        flops=None,
+        bytes=None,
+        baseline=None,
+        skip=None,
+        group=group,
+        setup=None,
+        reset=None,
+        check=None,
+        inner=None,
+        cache=None,
+    )
+
+
+def _undecorated(
+    module: types.ModuleType, factories: set[int]
+) -> tuple[list[Definition], list[Skipped]]:
+    """Factories by name, and why every other public callable of the module is none."""
+    found: list[Definition] = []
+    skipped: list[Skipped] = []
+    seen: dict[int, str] = {}
+    for name, value in vars(module).items():
+        if name.startswith("_") or not callable(value):
+            continue
+        origin = str(getattr(value, "__module__", None) or "elsewhere")
+        if origin != module.__name__:
+            if not origin.startswith("usv_tui"):
+                skipped.append(Skipped(name, _foreign_reason(value, origin)))
+            continue
+        first = seen.setdefault(id(value), name)
+        if first != name:
+            skipped.append(Skipped(name, f"another name of {first}"))
+        elif id(value) not in factories:
+            reason = _refusal(name, value)
+            if reason:
+                skipped.append(Skipped(name, reason))
+            else:
+                found.append(_definition(name, value))
+    return found, skipped
+
+
+def _foreign_reason(value: object, origin: str) -> str:
+    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+        return f"imported from {origin}"
+    return f"an object of type {type(value).__name__}, no function of this file"
+
+
+def _refusal(name: str, value: Callable[..., Any]) -> str:
+    """Why a callable that the file defines is no factory; empty when it is one."""
+    if isinstance(value, type):
+        return "a class"
+    if not isinstance(value, types.FunctionType):
+        return f"an object of type {type(value).__name__}: put it into BENCHMARKS"
+    if not name.startswith(_PREFIX):
+        return f"a plain function: decorate it with @benchmark or name it {_PREFIX}{name}"
+    missing = [arg for arg in required_arguments(value) if arg != DEVICE]
+    if missing:
+        return f"needs '{missing[0]}': give it values with @benchmark(params=...)"
+    return not_a_function(value)
+
+
+def _from_dict(
+    path: Path, value: object, factories: set[int]
+) -> tuple[list[Definition], list[Skipped]]:
+    """The rows of `BENCHMARKS = {name: callable}`, whose values are themselves timed."""
+    if value is None:
+        return [], []
+    if not isinstance(value, Mapping):
+        raise SuiteError(f"{path}: BENCHMARKS is a {type(value).__name__}", "{name: callable}")
+    found: list[Definition] = []
+    skipped: list[Skipped] = []
+    for name, fn in value.items():
+        reason = ""
+        if not callable(fn):
+            reason = f"a {type(fn).__name__}, which cannot be called"
+        elif id(fn) in factories:
+            reason = "a factory, listed under its own name"
+        else:
+            missing = required_arguments(fn)
+            reason = f"needs '{missing[0]}': wrap it in a lambda" if missing else not_a_function(fn)
+        if reason:
+            skipped.append(Skipped(str(name), reason))
+        else:
+            found.append(_definition(str(name), lambda fn=fn: fn, "BENCHMARKS"))
+    return found, skipped
+
+
+def _refuse_equal_names(path: Path, rows: Sequence[Row]) -> None:
+    seen: dict[str, Row] = {}
+    for row in rows:
+        other = seen.setdefault(row.name, row)
+        if other is not row:
+            raise SuiteError(
+                f"{path}: two benchmarks are named {row.name}: {other.where} and {row.where}",
+                "give one of them another name",
+            )
+
+
+# -- selection
+
+
+def _is_selected(name: str, select: Sequence[str] | None) -> bool:
+    if not select:
+        return True
+    return any(
+        is_glob_match(name, pattern) if set(pattern) & {"*", "?"} else pattern in name
+        for pattern in select
+    )
+
+
+def _patterns(select: Sequence[str] | None) -> str:
+    return " or ".join(f"'{pattern}'" for pattern in select or ())
+
+
+def _listing(items: Sequence[str], between: str = ", ") -> str:
+    """The first few of many."""
+    shown = between.join(items[:_MOST_LISTED])
+    more = len(items) - _MOST_LISTED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def summary(suite: Suite) -> list[tuple[str, str]]:
+    """Names and what is known of them, rows first, then skipped things with their reasons."""
+    return [(b.name, _known(b)) for b in suite.benchmarks] + [
+        (s.name, f"skipped: {s.reason}") for s in suite.skipped
+    ]
+
+
+def _known(benchmark: Benchmark) -> str:
+    parts = ["baseline"] if benchmark.is_baseline else []
+    if benchmark.flops:
+        parts.append(f"{benchmark.flops:.4g} flop")
+    if benchmark.bytes:
+        parts.append(f"{benchmark.bytes:.4g} B")
+    return ", ".join(parts)

@@ -1,0 +1,356 @@
+"""One declaration becomes rows: a row for each combination of parameters, grouped by baseline."""
+
+import fnmatch
+import functools
+import inspect
+import itertools
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from usv_tui.errors import SuiteError
+from usv_tui.model import Benchmark
+from usv_tui.suite.authoring import ROTATIONS, Definition, Rotation
+
+DEVICE = "device"
+"""The argument by which a factory is told its device; no parameter may have this name."""
+_MAX_VALUE_TEXT = 40
+
+
+@dataclass(eq=False)
+class Row:
+    """One combination of parameters while its file is being loaded."""
+
+    definition: Definition
+    values: dict[str, Any]
+    texts: dict[str, str]
+    """The values as the name shows them."""
+    name: str
+    reason: str = ""
+    """Why it is not timed; empty when it is."""
+    is_baseline: bool = False
+    group: str = ""
+
+    @property
+    def where(self) -> str:
+        """The name with file and line, for messages."""
+        return self.definition.where
+
+
+class Built(NamedTuple):
+    """A row that is set up, in the thread that will time it."""
+
+    fn: Callable[[], object]
+    reset: Callable[[], object] | None
+    check: Callable[[Any, Any], object] | None
+    stream: Any
+    rotations: tuple[Rotation[Any], ...]
+    """Sets of inputs that were made for it, for its cache badge."""
+
+
+def assemble(row: Benchmark, device: str) -> Built:
+    """Do a row's set-up; attributes of the returned callable stand before the row's options.
+
+    Raises:
+        SuiteError: the factory returned something that cannot be called.
+        Exception: whatever the set-up raises.
+    """
+    made: list[Rotation[Any]] = []
+    token = ROTATIONS.set(made)
+    try:
+        fn = row.build(device)
+        # Only what the author set: any object may have a `reset` or `check` of its own.
+        own = vars(fn) if isinstance(fn, types.FunctionType | functools.partial) else {}
+        setup = own.get("setup", row.setup)
+        if setup is not None:
+            setup()
+    finally:
+        ROTATIONS.reset(token)
+    return Built(
+        fn,
+        own.get("reset", row.reset),
+        own.get("check", row.check),
+        own.get("stream", row.stream),
+        tuple(made),
+    )
+
+
+def not_a_function(function: Callable[..., Any]) -> str:
+    """Why calling this would run nothing; empty when it would."""
+    target = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+        return "a coroutine function: calling it runs nothing"
+    if inspect.isgeneratorfunction(target):
+        return "a generator function: calling it runs nothing"
+    return ""
+
+
+def required_arguments(function: Callable[..., Any]) -> list[str]:
+    """Names of the arguments without a default; empty also when there is no telling."""
+    return [
+        p.name
+        for p in _parameters(function)
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+
+
+def expand(definition: Definition, device: str) -> list[Row]:
+    """The rows of one declaration; those to be skipped have a reason.
+
+    Raises:
+        SuiteError: parameters without values, not wanted by the factory or missing.
+    """
+    rows = []
+    combinations = _combinations(definition)
+    known: dict[str, list[Any]] = {}
+    for values in combinations:
+        _check_arguments(definition, values)
+        texts = {key: _value_text(key, value, known) for key, value in values.items()}
+        inside = ",".join(f"{key}={text}" for key, text in texts.items())
+        name = f"{definition.name}[{inside}]" if inside else definition.name
+        row = Row(definition, values, texts, name)
+        row.reason = not_a_function(definition.factory) or _skip_reason(row, device)
+        rows.append(row)
+    return rows
+
+
+def _combinations(definition: Definition) -> list[dict[str, Any]]:
+    params, where = definition.params, definition.where
+    if isinstance(params, Mapping):
+        columns = {key: _values(key, values, where) for key, values in params.items()}
+        return [
+            dict(zip(columns, combination, strict=True))
+            for combination in itertools.product(*columns.values())
+        ]
+    if isinstance(params, str) or not isinstance(params, Iterable):
+        raise SuiteError(f"{where}: params={params!r}", "give lists of values, or a list of rows")
+    rows = list(params)
+    if not rows:
+        raise SuiteError(f"{where}: params has no rows", "give at least one")
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise SuiteError(f"{where}: params has {row!r} in it", "each row is a dict")
+    return [dict(row) for row in rows]
+
+
+def _values(key: str, values: object, where: str) -> list[Any]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise SuiteError(
+            f"{where}: parameter '{key}' is {values!r}", f"give a list: {{'{key}': [{values!r}]}}"
+        )
+    found = list(values)
+    if not found:
+        raise SuiteError(f"{where}: parameter '{key}' has no values", "give at least one")
+    return found
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return []
+
+
+def _check_arguments(definition: Definition, values: Mapping[str, Any]) -> None:
+    where = definition.where
+    if DEVICE in values:
+        raise SuiteError(f"{where}: a parameter is named '{DEVICE}'", "the run sets the device")
+    parameters = _parameters(definition.factory)
+    names = {p.name for p in parameters}
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for key in values:
+            if key not in names:
+                raise SuiteError(f"{where} takes no argument '{key}'", f"params gives '{key}'")
+    for name in required_arguments(definition.factory):
+        if name not in values and name != DEVICE:
+            raise SuiteError(f"{where} needs '{name}'", "params does not give it")
+
+
+def _value_text(key: str, value: object, known: dict[str, list[Any]]) -> str:
+    """A value as names show it; one without a short stable text is numbered."""
+    text = str(getattr(value, "__name__", value)).removeprefix("torch.")
+    if len(text) <= _MAX_VALUE_TEXT and "\n" not in text and " at 0x" not in text:
+        return text
+    seen = known.setdefault(key, [])
+    index = next((i for i, other in enumerate(seen) if other is value), len(seen))
+    if index == len(seen):
+        seen.append(value)
+    return f"{type(value).__name__}{index}"
+
+
+def call_with(function: Callable[..., Any], row: Row, device: str, what: str) -> Any:
+    """Call a function with those of a row's parameters (and the device) that it names.
+
+    Raises:
+        SuiteError: it names something else, or raises.
+    """
+    given = {**row.values, DEVICE: device}
+    parameters = _parameters(function)
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        given = {p.name: given[p.name] for p in parameters if p.name in given}
+    missing = [name for name in required_arguments(function) if name not in given]
+    if missing:
+        raise SuiteError(
+            f"{row.where}: {what} needs '{missing[0]}'",
+            f"the parameters are {', '.join([*row.values, DEVICE])}",
+        )
+    try:
+        return function(**given)
+    except Exception as error:
+        raise SuiteError(
+            f"{row.where}: {what} raised {type(error).__name__} for {row.name}: {error}"
+        ) from error
+
+
+def _skip_reason(row: Row, device: str) -> str:
+    skip = row.definition.skip
+    if skip is None:
+        return ""
+    reason = call_with(skip, row, device, "skip") if callable(skip) else skip
+    if not reason:
+        return ""
+    return reason if isinstance(reason, str) else "skipped by its file"
+
+
+def group_rows(rows: Sequence[Row], device: str) -> None:
+    """Set each row's group and which row of a group is its baseline.
+
+    Rows belong together by `group`, by factory, or by naming another one's row as baseline. Where
+    several baselines are found they are told apart by parameters (a sequence length, say), and the
+    rows are grouped by these.
+
+    Raises:
+        SuiteError: a baseline that matches no row, or two in one group.
+    """
+    pools = {id(row.definition): row.definition.group or row.definition.name for row in rows}
+    for definition in {id(row.definition): row.definition for row in rows}.values():
+        spec = definition.baseline
+        if spec is None or spec is False:
+            continue
+        found = _baselines(definition, rows, device)
+        if not found:
+            raise SuiteError(f"{definition.where}: baseline {_spec_text(spec)} matches no row")
+        if all(row.definition is not definition for row in found):
+            pools[id(definition)] = pools[id(found[0].definition)]
+        for row in found:
+            row.is_baseline = True
+    by_pool: dict[str, list[Row]] = {}
+    for row in rows:
+        by_pool.setdefault(pools[id(row.definition)], []).append(row)
+    for pool, members in by_pool.items():
+        _split_pool(pool, members)
+
+
+def _spec_text(spec: object) -> str:
+    return getattr(spec, "__name__", "function") if callable(spec) else repr(spec)
+
+
+def _baselines(definition: Definition, rows: Sequence[Row], device: str) -> list[Row]:
+    """The rows that a declaration calls its baselines."""
+    spec = definition.baseline
+    own = [row for row in rows if row.definition is definition]
+    if spec is True:
+        return own
+    if isinstance(spec, str):
+        return [row for row in rows if _names(spec, row)]
+    if isinstance(spec, Mapping):
+        for key in spec:
+            if not any(key in row.values for row in own):
+                raise SuiteError(f"{definition.where}: baseline names '{key}'", "no such parameter")
+        return [row for row in own if all(row.values.get(k) == v for k, v in spec.items())]
+    if callable(spec):
+        return [row for row in own if call_with(spec, row, device, "baseline")]
+    raise SuiteError(
+        f"{definition.where}: baseline={spec!r}", "parameter values, a name, or a function"
+    )
+
+
+def _names(text: str, row: Row) -> bool:
+    return text in (row.name, row.definition.name) or is_glob_match(row.name, text)
+
+
+def is_glob_match(name: str, pattern: str) -> bool:
+    """True when a pattern with `*` or `?` matches the whole name; brackets are plain characters."""
+    if "*" not in pattern and "?" not in pattern:
+        return False
+    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def _split_pool(pool: str, rows: list[Row]) -> None:
+    bases = [row for row in rows if row.is_baseline]
+    keys = dict.fromkeys(key for row in bases for key in row.texts)
+    varying = [key for key in keys if len({row.texts.get(key) for row in bases}) > 1]
+    taken: dict[str, Row] = {}
+    for row in rows:
+        inside = ",".join(f"{key}={row.texts[key]}" for key in varying if key in row.texts)
+        row.group = f"{pool}[{inside}]" if inside else pool
+        if row.is_baseline:
+            other = taken.setdefault(row.group, row)
+            if other is not row:
+                raise SuiteError(
+                    f"{row.where}: two baselines in group {row.group}: {other.name}, {row.name}"
+                )
+
+
+def to_benchmark(row: Row, device: str, build: Callable[[str], Callable[[], object]]) -> Benchmark:
+    """The row as the engine takes it.
+
+    Raises:
+        SuiteError: flops or bytes are no numbers.
+    """
+    definition = row.definition
+    return Benchmark(
+        name=row.name,
+        build=build,
+        group=row.group,
+        params={key: _plain(value, row.texts[key]) for key, value in row.values.items()},
+        flops=_work(definition.flops, row, device, "flops"),
+        bytes=_work(definition.bytes, row, device, "bytes"),
+        is_baseline=row.is_baseline,
+        setup=definition.setup,
+        reset=definition.reset,
+        check=definition.check,
+        inner=definition.inner,
+        cache=definition.cache,
+    )
+
+
+def _plain(value: Any, text: str) -> bool | int | float | str | None:
+    """A parameter's value as a journal can keep it."""
+    return value if isinstance(value, bool | int | float | str | None) else text
+
+
+def _work(spec: Any, row: Row, device: str, what: str) -> float | None:
+    value = call_with(spec, row, device, what) if callable(spec) else spec
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise SuiteError(f"{row.where}: {what} of {row.name} is {value!r}", "a number from 0")
+    return number
+
+
+def build_with(row: Row) -> Callable[[str], Callable[[], object]]:
+    """The row's set-up as a function of the device.
+
+    It raises SuiteError when the factory returns something that cannot be called.
+    """
+    factory, values = row.definition.factory, row.values
+    parameters = _parameters(factory)
+    wants_device = any(p.name == DEVICE or p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def build(device: str) -> Callable[[], object]:
+        fn = factory(**values, **({DEVICE: device} if wants_device else {}))
+        if not callable(fn):
+            raise SuiteError(
+                f"{row.where} returned {type(fn).__name__}, which cannot be called",
+                "return the function to be timed: return lambda: ...",
+            )
+        return fn  # type: ignore[no-any-return]
+
+    return build
