@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from usv_tui.engine.phases import PhaseCollector
 from usv_tui.model import TimerInfo
-from usv_tui.records import Samples
+from usv_tui.records import AnyRecord, Samples
 
 
 def _nothing() -> None:
@@ -92,6 +93,15 @@ class Timer(Protocol):
         ...
 
 
+def beside(timer: Timer) -> list[AnyRecord]:
+    """What a timer learned beside the samples since the last time: phases, clocks, findings.
+
+    To be asked for after `harvest`; a timer without a `beside` method has nothing to tell.
+    """
+    ask = getattr(timer, "beside", None)
+    return [] if ask is None else list(ask())
+
+
 class WallTimer:
     """`time.perf_counter_ns` around the calls, for work that is synchronous on the host.
 
@@ -107,6 +117,7 @@ class WallTimer:
         self._clock = clock
         self._sync = sync
         self._done: list[Samples] = []
+        self._phases = PhaseCollector(clock if sync is None else self._synced)
         resolution, floor = _measure_clock(clock)
         self.info = TimerInfo(name="wall", reason=reason, resolution_ns=resolution, floor_ns=floor)
 
@@ -124,6 +135,9 @@ class WallTimer:
         add_bench, add_start = benches.append, starts.append
         add_window, add_inner = windows.append, inners.append
         failure: Failure | None = None
+        phases = self._phases
+        if phases.calls:
+            phases.take()  # of untimed calls since the last block
         t0 = clock()
         for slot in slots:
             fn = slot.fn
@@ -150,11 +164,12 @@ class WallTimer:
             add_window(end - start)
             add_inner(inner)
         if benches:
-            self._done.append(
-                Samples(
-                    round_, size or len(slots), t0, benches, starts, windows, inners, [], [], flag
-                )
+            block = Samples(
+                round_, size or len(slots), t0, benches, starts, windows, inners, [], [], flag
             )
+            self._done.append(block)
+            if phases.calls:
+                phases.settle(phases.take(), block, _between)
         return failure
 
     def _prepared(self, slot: Slot) -> tuple[int, int]:
@@ -173,6 +188,11 @@ class WallTimer:
             fn()
         sync()
         return start, clock()
+
+    def _synced(self) -> int:
+        """The time when the device has done what was asked of it: a mark of a phase."""
+        self.synchronize()
+        return self._clock()
 
     def _cold_each(self, slot: Slot) -> tuple[int, int]:
         clock, sync, fn, flush = self._clock, self._sync, slot.fn, slot.flush
@@ -208,9 +228,18 @@ class WallTimer:
         if self._sync is not None:
             self._sync()
 
-    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:  # noqa: ARG002
-        """A wall timer cannot see what a callable leaves running."""
+    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
+        """A wall timer cannot see what a callable leaves running; it sees its phases."""
+        self._phases.adopt(slot)
         return []
+
+    def beside(self) -> list[AnyRecord]:
+        """The samples of phases."""
+        return list(self._phases.records())
+
+
+def _between(begin_ns: int, end_ns: int) -> tuple[int, int]:
+    return begin_ns, end_ns - begin_ns
 
 
 def _measure_clock(clock: Callable[[], int], n: int = 200) -> tuple[int, int]:
