@@ -35,6 +35,7 @@ from usv_tui.records import (
     State,
     Timing,
 )
+from usv_tui.suite.rows import Built, assemble
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 _BLOCK_NS = 2_000_000
@@ -66,6 +67,7 @@ class Row:
         self.control_of = control_of
         self.name = benchmark.name if control_of is None else f"{benchmark.name} (control)"
         self.slot: Slot | None = None
+        self.check: Callable[[Any, Any], object] | None = None
         self.n = 0
         """Samples after warm-up."""
         self.is_on = True
@@ -136,6 +138,7 @@ class Runner:
         self._ramp_until_ns = 0
         self._forced: deque[tuple[int, int]] = deque(maxlen=64)
         self._temp_c: float | None = None
+        self._told_no_temp = False
         self._collected_ns = 0
         self._is_warming = False
         self._retry_at: dict[int, int] = {}
@@ -173,14 +176,12 @@ class Runner:
         self._announce()
         self._progress("priming")
         results: dict[int, Any] = {}
-        checked = {b.group for b in self._suite.benchmarks if b.check is not None}
         for row in self._rows:
             self._take_commands()
             if self._stop_reason:
                 return
             result = self._prime(row)
-            if row.benchmark.group in checked:
-                results[row.bench] = result
+            results[row.bench] = result
         self._check_results(results)
         results.clear()
         for row in self._rows:
@@ -219,17 +220,16 @@ class Runner:
 
     def _prime(self, row: Row) -> Any:
         """Build a row and call it once; returns what the callable returned."""
-        b = row.benchmark
         self._state(row, RowState.PREPARING)
         try:
-            fn = b.build(self._config.device)
-            if not callable(fn):
+            built = assemble(row.benchmark, self._config.device)
+            if not callable(built.fn):
                 raise TypeError(
-                    f"the set-up returned {type(fn).__name__}: return the callable to be timed"
+                    f"the set-up returned {type(built.fn).__name__}: "
+                    "return the callable to be timed"
                 )
-            if b.setup is not None:
-                b.setup()
-            slot = self._make_slot(row, fn)
+            row.check = built.check
+            slot = self._make_slot(row, built)
         except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
             self._fail(row, error)
             return None
@@ -248,15 +248,14 @@ class Runner:
             self._note(code, row, evidence, level="warn")
         return first.result
 
-    def _make_slot(self, row: Row, fn: Callable[[], object]) -> Slot:
-        b = row.benchmark
+    def _make_slot(self, row: Row, built: Built) -> Slot:
         flush = None
-        if self._cache_mode(b) is CacheMode.COLD:
+        if self._cache_mode(row.benchmark) is CacheMode.COLD:
             flusher = self._get_flusher()
             flush = flusher.flush
             if flush is None:
                 self._note("flush unavailable", row, {"reason": flusher.reason}, level="warn")
-        return Slot(row.bench, fn, reset=b.reset, flush=flush, stream=b.stream)
+        return Slot(row.bench, built.fn, reset=built.reset, flush=flush, stream=built.stream)
 
     def _cache_mode(self, benchmark: Benchmark) -> CacheMode:
         return benchmark.cache or self._config.cache
@@ -275,7 +274,7 @@ class Runner:
             r.benchmark.group: r for r in self._rows if r.benchmark.is_baseline and not r.is_failed
         }
         for row in self._rows:
-            check = row.benchmark.check
+            check = row.check
             base = bases.get(row.benchmark.group)
             if check is None or base is None or row is base or row.slot is None:
                 continue
@@ -402,6 +401,9 @@ class Runner:
         if self._schedule.size:
             self._run_block()
             self._drain(wait=False)
+        if self._pace.cool_c is not None and self._temp_c is None and not self._told_no_temp:
+            self._told_no_temp = True
+            self._note("no thermometer", None, {"pace": self._pace.spec}, level="warn")
         wait_ns = self._pace.rest_ns(self._time.now_ns(), self._temp_c)
         if wait_ns:
             self._rest(wait_ns)

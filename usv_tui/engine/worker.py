@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,10 +19,20 @@ from usv_tui.engine.timers import Timer, WallTimer
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
 from usv_tui.model import RunConfig, Suite, WorkRequest
 from usv_tui.records import AnyRecord, Chosen, Command, Fault, Progress
-from usv_tui.suite.discovery import load_suite
+from usv_tui.suite.discovery import load_suite, select_rows
 from usv_tui.timesource import MonotonicTime, TimeSource
 
 Emit = Callable[[AnyRecord], object]
+
+
+class Prepared(NamedTuple):
+    """A device that brings its own timer and benchmarks: a simulated one."""
+
+    device: str
+    reason: str
+    identity: dict[str, Any]
+    suite: Suite
+    timer: Timer
 
 
 def work(
@@ -32,11 +42,12 @@ def work(
     wake: threading.Event,
     gate: Gate,
     time_source: TimeSource | None = None,
+    prepared: Prepared | None = None,
 ) -> None:
     """Measure `request` until it is done or stopped. Always ends with a `Progress("ended")`."""
     clock = time_source or MonotonicTime()
     try:
-        reason = _work(request, emit, commands, wake, gate, clock)
+        reason = _work(request, emit, commands, wake, gate, clock, prepared)
     except UsvError as error:
         emit(Fault(clock.now_ns(), int(error.exit_code), error.message, error.hint))
         reason = error.message
@@ -56,13 +67,20 @@ def _work(
     wake: threading.Event,
     gate: Gate,
     clock: TimeSource,
+    prepared: Prepared | None,
 ) -> str:
-    device, reason, identity, torch = choose_device(request.device, emit, clock)
-    emit(Chosen(clock.now_ns(), device, reason, identity))
-    emit(Progress(clock.now_ns(), "importing", request.path))
-    suite = load_suite(request.path, device, request.select or None)
+    torch: Any = None
+    if prepared is not None:
+        device, reason, identity, suite, _ = prepared
+        emit(Chosen(clock.now_ns(), device, reason, identity))
+        suite = select_rows(suite, request.select)
+    else:
+        device, reason, identity, torch = choose_device(request.device, emit, clock)
+        emit(Chosen(clock.now_ns(), device, reason, identity))
+        emit(Progress(clock.now_ns(), "importing", request.path))
+        suite = load_suite(request.path, device, request.select or None)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
-    timer = make_timer(config, torch)
+    timer = prepared.timer if prepared is not None else make_timer(config, torch)
     runner = Runner(
         suite,
         config,
@@ -72,7 +90,7 @@ def _work(
         wake=wake,
         gate=gate,
         time_source=clock,
-        make_flusher=lambda: make_flusher(config, torch),
+        make_flusher=None if prepared else lambda: make_flusher(config, torch),
     )
     return runner.run()
 
@@ -177,8 +195,3 @@ def make_flusher(config: RunConfig, torch: Any) -> Flusher:
     cache = importlib.import_module("usv_tui.engine.cache")
     found: Flusher = cache.make_flusher(config.device, flush_mb=config.flush_mb, torch=torch)
     return found
-
-
-def empty_suite(path: str) -> Suite:
-    """A suite of nothing: what a front end shows before the file is imported."""
-    return Suite(path, ())

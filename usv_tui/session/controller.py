@@ -4,11 +4,8 @@ A front end calls `pump` a few times a second and reads the store; everything a 
 method here, so that the screen and the headless front end do the same things.
 """
 
-import os
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from usv_tui.engine.gate import Gate
@@ -31,7 +28,8 @@ from usv_tui.records import (
 from usv_tui.session.capture import OutputCapture
 from usv_tui.session.journal import Journal
 from usv_tui.session.live import RecordSource
-from usv_tui.session.store import Store
+from usv_tui.session.snapshot import Snapshot
+from usv_tui.session.store import MAX_WINDOW, Store
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 STUCK_NS = 10 * NS_PER_S
@@ -102,6 +100,7 @@ class LiveSession:
         self._stuck: set[int] = set()
         self._is_paused = False
         self._has_ended = False
+        self._wanted_baseline: str | None = None
         self._journal_failed = False
         self._take(
             [
@@ -134,6 +133,7 @@ class LiveSession:
                 self._tell_temperature(record.reading.temp_c)
         records += self._look_for_hang(now_ns)
         self._take(records)
+        self._find_baseline(now_ns)
         if self._watcher is not None:
             self.store.telemetry_state = self._watcher.state()
         if self.journal is not None and now_ns - self._flushed_ns > _FLUSH_NS:
@@ -232,7 +232,27 @@ class LiveSession:
 
     def set_window(self, samples: int) -> None:
         """Size of the rolling window."""
-        self.store.window = samples
+        self.store.window = max(3, min(samples, MAX_WINDOW))
+
+    def want_baseline(self, name: str | None) -> None:
+        """Compare all rows with the row of this name as soon as it is known.
+
+        A name that no row has becomes a warning in the log, with the names there are.
+        """
+        self._wanted_baseline = name
+
+    def _find_baseline(self, now_ns: int) -> None:
+        wanted = self._wanted_baseline
+        if wanted is None or self.store.phase not in ("priming", "warming", "measuring"):
+            return
+        self._wanted_baseline = None
+        names = {row.info.name: bench for bench, row in self.store.rows.items()}
+        if wanted in names:
+            self.set_baseline(names[wanted])
+        else:
+            self.store.log(
+                now_ns, "warn", f"--baseline {wanted}: no such row; there is {', '.join(names)}"
+            )
 
     def mark(self, label: str) -> None:
         """Begin a new epoch."""
@@ -267,6 +287,15 @@ class LiveSession:
             self._look_at_journal(self._time.now_ns())
         return is_over
 
+    def final_snapshot(self) -> Snapshot:
+        """The session as it ended."""
+        return self.store.snapshot(self.store.last_ns)
+
+    @property
+    def has_samples(self) -> bool:
+        """True when anything was timed."""
+        return any(row.t_ns.n for row in self.store.rows.values())
+
     def exit_code(self) -> ExitCode:
         """What this session is worth to a script."""
         if self.fault is not None:
@@ -275,19 +304,6 @@ class LiveSession:
             return ExitCode.WORKER_LOST
         if self.store.journal_failure:
             return ExitCode.USAGE
-        if self.store.failed or not any(row.t_ns.n for row in self.store.rows.values()):
+        if self.store.failed or not self.has_samples:
             return ExitCode.BENCH_FAILED
         return ExitCode.OK
-
-
-def session_path(directory: Path, suite: str, now: time.struct_time) -> Path:
-    """A new name in a directory: date, time, the file's name and the process."""
-    stem = Path(suite).stem or "session"
-    return directory / f"{time.strftime('%Y%m%d-%H%M%S', now)}-{stem}-{os.getpid()}.usv"
-
-
-def records_of(session: Iterable[AnyRecord]) -> Store:
-    """The store that a finished session folds to."""
-    store = Store()
-    store.apply(session)
-    return store

@@ -16,7 +16,7 @@ from typing import IO, Protocol
 import msgspec
 
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.worker import work
+from usv_tui.engine.worker import Prepared, work
 from usv_tui.errors import ExitCode
 from usv_tui.model import WorkRequest
 from usv_tui.records import AnyRecord, Command, Fault, Progress
@@ -51,14 +51,26 @@ class ThreadSource:
     """The loop in a raw daemon thread of this process: it never keeps the process alive."""
 
     def __init__(
-        self, request: WorkRequest, gate: Gate, time_source: TimeSource | None = None
+        self,
+        request: WorkRequest,
+        gate: Gate,
+        time_source: TimeSource | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         self._queue: deque[AnyRecord] = deque()
         self._commands: deque[Command] = deque()
         self._wake = threading.Event()
         self._thread = threading.Thread(
             target=work,
-            args=(request, self._queue.append, self._commands, self._wake, gate, time_source),
+            args=(
+                request,
+                self._queue.append,
+                self._commands,
+                self._wake,
+                gate,
+                time_source,
+                prepared,
+            ),
             name="usv-worker",
             daemon=True,
         )

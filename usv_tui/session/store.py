@@ -226,6 +226,8 @@ class Store:
         self.telemetry_state = "not read yet"
         self.overheads: dict[str, float] = {}
         self.last_sample_ns = 0
+        self.last_ns = 0
+        """The latest time that any record tells of."""
         self._start: Start | None = None
         self._end: End | None = None
         self._chosen: Chosen | None = None
@@ -261,6 +263,7 @@ class Store:
                 self._add_samples(blocks)
                 blocks = []
             self._apply_one(record)
+            self.last_ns = max(self.last_ns, _time_of(record))
         if blocks:
             self._add_samples(blocks)
 
@@ -300,6 +303,7 @@ class Store:
         self._samples += len(ids)
         self._rounds = max(self._rounds, int(all_rounds[-1]) + 1)
         self.last_sample_ns = int(times[-1] + windows[-1])
+        self.last_ns = max(self.last_ns, self.last_sample_ns)
 
     def _apply_one(self, record: AnyRecord) -> None:
         if isinstance(record, Telemetry):
@@ -599,6 +603,15 @@ class Store:
 
     def _cache_wanted(self) -> Any:
         return self._start.config.cache if self._start else "warm"
+
+
+def _time_of(record: AnyRecord) -> int:
+    if isinstance(record, Telemetry):
+        return record.reading.at_ns
+    if isinstance(record, Noted):
+        return record.notice.at_ns
+    at_ns = getattr(record, "at_ns", 0)
+    return at_ns if isinstance(at_ns, int) else 0
 
 
 def _device_line(info: DeviceInfo) -> str:

@@ -315,6 +315,19 @@ def _is_selected(name: str, select: Sequence[str] | None) -> bool:
     )
 
 
+def select_rows(suite: Suite, select: Sequence[str] | None) -> Suite:
+    """The rows of a suite whose names match, as `load_suite` matches them.
+
+    Raises:
+        UsageError: no row does.
+    """
+    kept = tuple(b for b in suite.benchmarks if _is_selected(b.name, select))
+    if not kept:
+        listed = _listing([b.name for b in suite.benchmarks])
+        raise UsageError(f"no benchmark matches {_patterns(select)}", f"there is {listed}")
+    return Suite(suite.path, kept, suite.skipped)
+
+
 def _patterns(select: Sequence[str] | None) -> str:
     return " or ".join(f"'{pattern}'" for pattern in select or ())
 

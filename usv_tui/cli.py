@@ -1,0 +1,430 @@
+"""The composition root: the only place that builds concrete things, and that knows exit codes.
+
+Heavy imports happen inside functions: arguments are parsed and checked first, and the screen is up
+before numpy and torch are imported.
+"""
+
+import argparse
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from usv_tui import options
+from usv_tui.errors import ExitCode, SuiteError, UsageError, UsvError
+
+HEADLESS_MAX_TIME_S = 10.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code. Errors of the user's are one line on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command, rest = options.split_command(arguments)
+    try:
+        return _COMMANDS[command](rest)
+    except UsvError as error:
+        _say(f"usv-tui: {error}")
+        return int(error.exit_code)
+    except BrokenPipeError:
+        # The reader of stdout is gone (`| head`): nothing is wrong, nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return int(ExitCode.OK)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201  the program's voice
+    except (OSError, ValueError):
+        return
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201  the program's data
+
+
+# -- usv-tui FILE
+
+
+def _run(argv: list[str]) -> int:
+    if "--version" in argv:
+        _print(f"usv-tui {metadata.version('usv-tui')}")
+        return int(ExitCode.OK)
+    args = options.run_parser().parse_args(argv)
+    if args.device.startswith("sim"):
+        raise UsageError(
+            f"--device {args.device} brings benchmarks of its own and does not time {args.file}",
+            f"usv-tui demo --card {args.device.partition(':')[2] or 'h100'}",
+        )
+    _check_file(args.file)
+    return _measure(args, suite=args.file)
+
+
+def _check_file(name: str) -> None:
+    """What can be told of a benchmark file without running it."""
+    path = Path(name)
+    if not path.exists():
+        raise SuiteError(f"{name}: no such file", "give the path of a Python file with benchmarks")
+    if path.is_dir():
+        raise SuiteError(f"{name} is a directory", "give one of its Python files")
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise SuiteError(f"cannot read {name}: {error.strerror}") from None
+    try:
+        compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise SuiteError(
+            f"{name}:{error.lineno or 1}: {error.msg}", "the file is not valid Python"
+        ) from None
+    except ValueError as error:
+        raise SuiteError(f"{name} is not a Python file: {error}") from None
+
+
+def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> int:
+    """Build the session, run a front end over it, print what remains."""
+    config = _config(args)
+    why_headless = ""
+    if not args.headless:
+        from usv_tui.terminal import why_no_screen
+
+        why_headless = why_no_screen()
+    is_headless = args.headless or bool(why_headless)
+    if is_headless and args.iters is None and args.max_time is None and args.until is None:
+        config["max_time_s"] = HEADLESS_MAX_TIME_S
+    if args.json == "-" and args.csv == "-":
+        raise UsageError("--json - and --csv - both want stdout", "give one of them a file")
+    for name in (args.json, args.csv):
+        if name not in (None, "-"):
+            _check_writable(Path(name))
+    plan = _Plan(args, suite, config, simulation)
+    if not is_headless:
+        return plan.on_screen()
+    if why_headless:
+        _say(f"usv-tui: no screen ({why_headless}): running headless")
+    return plan.headless()
+
+
+def _check_writable(path: Path) -> None:
+    folder = path.parent
+    if not folder.is_dir():
+        raise UsageError(f"cannot write {path}: there is no directory {folder}")
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write {path}", "give a path in a writable directory")
+
+
+def _config(args: argparse.Namespace) -> dict[str, Any]:
+    """The values of `RunConfig`; a dict, so that model need not be imported yet."""
+    from usv_tui.engine import pace
+
+    pace.Pace.parse(args.pace)
+    return {
+        "device": args.device,
+        "timer": args.timer,
+        "iters": args.iters,
+        "max_time_s": args.max_time,
+        "inner": args.inner,
+        "target_window_s": args.target_window,
+        "warmup_max_s": args.warmup,
+        "seed": secrets.randbelow(1 << 31) if args.seed is None else args.seed,
+        "cache": args.cache,
+        "flush_mb": args.flush_mb,
+        "pace": args.pace,
+        "graph": args.graph,
+        "blocker": args.blocker,
+        "control": args.control,
+        "gate": not args.no_gate,
+    }
+
+
+class _Plan:
+    """One run from its arguments to its exit code."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        suite: str,
+        config: dict[str, Any],
+        simulation: Any,
+    ) -> None:
+        self._args = args
+        self._suite = suite
+        self._config = config
+        self._simulation = simulation
+        self._session: Any = None
+        self._capture: Any = None
+        self._journal: Any = None
+        self._save_note = ""
+        self._open_journal()
+
+    def _open_journal(self) -> None:
+        """Before anything is shown: a path that cannot be written is the user's to mend now."""
+        if self._args.no_save:
+            return
+        from usv_tui.session import journal
+
+        if self._args.save is not None:
+            self._journal = journal.Journal(Path(self._args.save))
+            return
+        stem = Path(self._suite).stem or "session"
+        now = time.strftime("%Y%m%d-%H%M%S", time.localtime())
+        path = journal.sessions_dir() / f"{now}-{stem}-{os.getpid()}.usv"
+        try:
+            self._journal = journal.Journal(path)
+        except UsageError as error:
+            # The default place is not the user's choice: say it and measure all the same.
+            self._save_note = f"this session is not saved: {error.message} (--save PATH)"
+
+    def connect(self) -> Any:
+        """Build the live session and start the worker. Called when the screen is up."""
+        from usv_tui import environment, model, watch
+        from usv_tui.engine import gate as gate_module
+        from usv_tui.session import controller, live
+
+        args = self._args
+        gate = gate_module.Gate()
+        config = model.RunConfig(**(self._config | {"cache": model.CacheMode(args.cache)}))
+        request = model.WorkRequest(
+            path=self._suite, device=args.device, select=args.select, config=config
+        )
+        simulation = self._simulation
+        source: live.ThreadSource | live.ChildSource
+        if args.isolate and simulation is None:
+            source = live.ChildSource(request, log_fd=1 if self._capture else 2)
+        else:
+            prepared = simulation.prepared if simulation is not None else None
+            source = live.ThreadSource(request, gate, prepared=prepared)
+        make_watcher = None
+        if not args.no_telemetry:
+            make_watcher = watch.watcher_for(simulation)
+        session = controller.LiveSession(
+            source,
+            suite=self._suite,
+            config=config,
+            gate=gate,
+            journal=self._journal,
+            capture=self._capture,
+            make_watcher=make_watcher,
+            environment=environment.describe(),
+            simulated=simulation.label if simulation is not None else "",
+            wall_unix_ns=time.time_ns(),
+        )
+        if args.no_telemetry:
+            session.store.telemetry_state = "off (--no-telemetry)"
+        session.set_window(args.window)
+        session.want_baseline(args.baseline)
+        if args.until is not None:
+            session.set_target(args.until)
+        if self._save_note:
+            session.store.log(session.store.start_ns, "warn", self._save_note)
+        source.start()
+        self._session = session
+        return session
+
+    # -- without a screen
+
+    def headless(self) -> int:
+        """Narration on stderr, data on stdout."""
+        from usv_tui import headless as front
+
+        signals = front.Signals()
+        with signals.watch():
+            self._start_capture()
+            voice = os.fdopen(os.dup(self._capture.real_stderr), "w", encoding="utf-8")
+            narration = front.Narration(voice)
+            is_over = True
+            late: list[str] = []
+            try:
+                session = self.connect()
+                front.run(session, narration, signals)
+            finally:
+                if self._session is not None:
+                    is_over = self._session.close(_signal_name(signals.number))
+                late = self._capture.stop()
+            narration.tell_rest(session, late)
+            voice.close()
+        return self._finish(signals.number, is_over=is_over)
+
+    def _start_capture(self) -> None:
+        from usv_tui.session import capture
+
+        if self._journal is not None:
+            path = self._journal.path.with_suffix(".log")
+        else:
+            path = Path(os.environ.get("TMPDIR", "/tmp")) / f"usv-tui-{os.getpid()}.log"  # noqa: S108  removed when empty
+        self._capture = capture.OutputCapture(path)
+        self._capture.start()
+
+    # -- with the screen
+
+    def on_screen(self) -> int:
+        """The Textual app; the table stays on stdout when it is gone."""
+        from usv_tui.tui import app as app_module
+
+        self._start_capture()
+        args = self._args
+        late: list[str] = []
+        try:
+            number = app_module.run(
+                self.connect,
+                app_module.Options(
+                    suite=self._suite, fps=args.fps, ascii_only=args.ascii, mouse=args.mouse
+                ),
+            )
+        finally:
+            is_over = True
+            if self._session is not None:
+                is_over = self._session.close(_signal_name(0))
+            late = self._capture.stop()
+        for line in late[-20:]:
+            _say(f"| {line}")
+        return self._finish(number, is_over=is_over)
+
+    # -- what remains
+
+    def _finish(self, signal_number: int, *, is_over: bool) -> int:
+        """Data, table and the way back to them; never waits for a worker that hangs."""
+        from usv_tui import headless as front
+        from usv_tui.report import table
+        from usv_tui.session import export
+
+        session = self._session
+        if session is None:
+            return 128 + signal_number if signal_number else int(ExitCode.WORKER_LOST)
+        snapshot = session.final_snapshot()
+        args = self._args
+        code = front.exit_code(session, signal_number)
+        wrote_stdout = False
+        for kind, target in (("json", args.json), ("csv", args.csv)):
+            if target == "-":
+                wrote_stdout = True
+                export.write(kind, session.store, snapshot, sys.stdout)
+            elif target is not None:
+                try:
+                    export.write_file(Path(target), session.store, snapshot, kind)
+                except UsageError as error:
+                    _say(f"usv-tui: {error}")
+                    code = code or int(error.exit_code)
+        if not wrote_stdout and session.has_samples:
+            _print(table.render(snapshot, markdown=args.markdown))
+        if session.fault is not None:
+            fault = session.fault
+            _say(f"usv-tui: {fault.message}" + (f" ({fault.hint})" if fault.hint else ""))
+            if fault.traceback:
+                _say(fault.traceback)
+        if session.store.journal_failure:
+            _say(f"usv-tui: {session.store.journal_failure}")
+        elif self._journal is not None:
+            _say(f"session saved: {self._journal.path}")
+        if not is_over:
+            # A call that hangs holds the worker's thread: leave without waiting for it.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
+
+
+def _signal_name(number: int) -> str:
+    if not number:
+        return ""
+    return str(signal.Signals(number).name)
+
+
+# -- the other commands
+
+
+def _list(argv: list[str]) -> int:
+    args = options.list_parser().parse_args(argv)
+    _check_file(args.file)
+    from usv_tui import timesource
+    from usv_tui.engine import worker
+    from usv_tui.suite import discovery
+
+    device, reason, _, _ = worker.choose_device(
+        args.device, lambda _record: None, timesource.MonotonicTime()
+    )
+    suite = discovery.load_suite(args.file, device, args.select or None)
+    _say(f"device {device}: {reason}")
+    for name, note in discovery.summary(suite):
+        _print(f"{name}  {note}".rstrip())
+    return int(ExitCode.OK)
+
+
+def _export(argv: list[str]) -> int:
+    args = options.export_parser().parse_args(argv)
+    from usv_tui.report import table
+    from usv_tui.session import export, journal
+    from usv_tui.session import store as store_module
+
+    store = store_module.Store()
+    store.apply(journal.read(Path(args.session)))
+    if not store.start_ns:
+        raise UsageError(
+            f"{args.session} holds no session yet", "it was cut before its first frame"
+        )
+    snapshot = store.snapshot(store.last_ns)
+    if args.to in ("table", "markdown"):
+        text = table.render(snapshot, markdown=args.to == "markdown")
+        if args.output == "-":
+            _print(text)
+        else:
+            _check_writable(Path(args.output))
+            Path(args.output).write_text(text + "\n", encoding="utf-8")
+    elif args.output == "-":
+        export.write(args.to, store, snapshot, sys.stdout)
+    else:
+        export.write_file(Path(args.output), store, snapshot, args.to)
+    if not snapshot.complete:
+        _say(f"usv-tui: {args.session} is partial: {snapshot.stop_reason or 'it has no end'}")
+    return int(ExitCode.OK)
+
+
+def _demo(argv: list[str]) -> int:
+    args = options.demo_parser().parse_args(argv)
+    from usv_tui import simulate
+
+    if args.show_list:
+        _print(simulate.listing())
+        return int(ExitCode.OK)
+    simulation = simulate.open_simulation(args)
+    args.device = simulation.device
+    return _measure(args, suite=simulation.title, simulation=simulation)
+
+
+def _doctor(argv: list[str]) -> int:
+    args = options.doctor_parser().parse_args(argv)
+    from usv_tui.device import doctor as commands
+
+    return int(commands.run(args.device, as_json=args.json, out=sys.stdout))
+
+
+def _clocks(argv: list[str]) -> int:
+    from usv_tui import clocks_cli as commands
+
+    return int(commands.main(argv))
+
+
+def _lie(argv: list[str]) -> int:
+    args = options.lie_parser().parse_args(argv)
+    if args.file is not None and not args.device.startswith("sim"):
+        _check_file(args.file)
+    from usv_tui import lie_cli as commands
+
+    return int(commands.run(args))
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "run": _run,
+    "list": _list,
+    "export": _export,
+    "demo": _demo,
+    "doctor": _doctor,
+    "clocks": _clocks,
+    "lie": _lie,
+}

@@ -1,0 +1,271 @@
+"""The command line: what may be asked for, checked before anything heavy is imported."""
+
+import argparse
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from usv_tui.errors import UsageError
+
+COMMANDS = ("list", "export", "demo", "doctor", "clocks", "lie")
+
+_EPILOG = """\
+commands:
+  usv-tui FILE                 time the benchmarks of FILE on the screen (or headless)
+  usv-tui list FILE            what FILE would time, and what it would not, and why
+  usv-tui demo [SCENARIO]      the same screen on a simulated GPU (demo --list)
+  usv-tui lie FILE             what timing without synchronising would have told
+  usv-tui export FILE.usv      a saved session as JSON or CSV
+  usv-tui clocks               clock state, lock, unlock, restore
+  usv-tui doctor               what this machine offers, what is missing, how to mend it
+
+exit codes: 0 ok, 1 a benchmark failed, 2 usage or bad file, 3 no such device,
+4 the measuring worker was lost, 5 clocks not restored, 6 inconclusive, 128+n signal n
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `UsageError` instead of leaving the process."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line with what is wrong and where to read more."""
+        raise UsageError(message, f"{self.prog} --help")
+
+
+def positive_float(text: str) -> float:
+    """A finite number above zero."""
+    value = _number(text)
+    if not value > 0 or not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
+
+
+def non_negative_float(text: str) -> float:
+    """A finite number of at least zero."""
+    value = _number(text)
+    if value < 0 or not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 0")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not a number") from None
+
+
+def positive_int(text: str) -> int:
+    """A whole number above zero."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return value
+
+
+def inner_count(text: str) -> int | None:
+    """Calls a window; `auto` is None."""
+    return None if text == "auto" else positive_int(text)
+
+
+def _frames(text: str) -> float:
+    value = positive_float(text)
+    if value > 10:
+        raise argparse.ArgumentTypeError(f"{text} is too many: at most 10 frames a second")
+    return value
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What every way of measuring takes."""
+    how = parser.add_argument_group("how to measure")
+    add: Callable[..., object] = how.add_argument
+    add("--device", default="auto", metavar="D", help="cpu, cuda, cuda:N or sim:CARD[:SCENARIO]")
+    add(
+        "--timer",
+        choices=("auto", "torch", "wall"),
+        default="auto",
+        help="torch = device events, wall = host clock (default: events on a GPU, else wall)",
+    )
+    add(
+        "--inner",
+        type=inner_count,
+        default=None,
+        metavar="N",
+        help="calls a window; auto (default) fills --target-window",
+    )
+    add(
+        "--target-window",
+        type=positive_float,
+        default=1e-3,
+        metavar="S",
+        help="seconds a window should last (default 0.001)",
+    )
+    add(
+        "--warmup",
+        type=non_negative_float,
+        default=10.0,
+        metavar="S",
+        help="warm-up ends when the rows have levelled, at the latest after S (default 10)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=None,
+        metavar="N",
+        help="seed of the shuffle (default: a new one, shown and saved)",
+    )
+    add(
+        "--cache",
+        choices=("warm", "cold"),
+        default="warm",
+        help="cold flushes the last-level cache before every sample",
+    )
+    add("--flush-mb", type=positive_int, default=None, metavar="MB", help="size of the flush")
+    add("--pace", default="steady", metavar="P", help="steady, burst:ON_MS,OFF_MS or cool:C")
+    add("--graph", action="store_true", help="time replays of a CUDA/HIP graph")
+    add("--blocker", action="store_true", help="hold the device while a window is enqueued")
+    add(
+        "--control",
+        action="store_true",
+        help="time the baseline twice: a control row that must not differ",
+    )
+    add("--isolate", action="store_true", help="measure in a process of its own")
+    add("--no-telemetry", action="store_true", help="do not read any sensor")
+    add(
+        "--lock",
+        default=None,
+        metavar="MHZ",
+        help="lock the clock for this run: MHZ, base or advice",
+    )
+    add("--keep-lock", action="store_true", help="leave the clock locked at the end")
+    stop = parser.add_argument_group("when to stop")
+    add = stop.add_argument
+    add("--iters", type=positive_int, default=None, metavar="N", help="samples a row")
+    add("--max-time", type=positive_float, default=None, metavar="S", help="seconds of measuring")
+    add(
+        "--until",
+        default=None,
+        metavar="T",
+        help="a precision: 'ratio±0.5%%' or '±0.5%%' of every median (+- works too)",
+    )
+    out = parser.add_argument_group("what to show and keep")
+    add = out.add_argument
+    add(
+        "--headless",
+        action="store_true",
+        help="no screen: narration on stderr, table on stdout (stops after 10 s unless told)",
+    )
+    add("--json", default=None, metavar="FILE", help="data of the run as JSON; - is stdout")
+    add("--csv", default=None, metavar="FILE", help="one line a sample as CSV; - is stdout")
+    add("--markdown", action="store_true", help="the final table in Markdown")
+    add("--save", default=None, metavar="PATH", help="where the session is kept")
+    add("--no-save", action="store_true", help="keep no session file")
+    add(
+        "--window",
+        type=positive_int,
+        default=1000,
+        metavar="N",
+        help="size of the rolling window in samples (default 1000)",
+    )
+    add("--baseline", default=None, metavar="ROW", help="compare all rows with this one")
+    add("--fps", type=_frames, default=4.0, metavar="F", help="frames a second (default 4)")
+    add("--ascii", action="store_true", help="no braille and no block characters")
+    add("--mouse", action="store_true", help="take the mouse")
+    add("--no-gate", action="store_true", help=argparse.SUPPRESS)
+
+
+def run_parser() -> Parser:
+    """`usv-tui FILE`."""
+    parser = Parser(
+        prog="usv-tui",
+        description="Times a file of callables, interleaved, beside the device's clock, "
+        "temperature and power.",
+        epilog=textwrap.dedent(_EPILOG),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", help="a Python file with benchmarks")
+    parser.add_argument(
+        "-k",
+        dest="select",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only rows whose name holds or matches PATTERN; may be repeated",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    _add_run_options(parser)
+    return parser
+
+
+def demo_parser() -> Parser:
+    """`usv-tui demo`."""
+    parser = Parser(prog="usv-tui demo", description="The screen on a simulated GPU.")
+    parser.add_argument("scenario", nargs="?", default=None, help="see --list")
+    parser.add_argument("--card", default=None, help="which simulated card")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        dest="show_list",
+        help="the scenarios, a line each, and what to look for",
+    )
+    parser.add_argument(
+        "-k",
+        dest="select",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only rows whose name holds or matches PATTERN",
+    )
+    _add_run_options(parser)
+    return parser
+
+
+def list_parser() -> Parser:
+    """`usv-tui list`."""
+    parser = Parser(prog="usv-tui list", description="What a file would time.")
+    parser.add_argument("file")
+    parser.add_argument("-k", dest="select", action="append", default=[], metavar="PATTERN")
+    parser.add_argument("--device", default="auto", metavar="D")
+    return parser
+
+
+def export_parser() -> Parser:
+    """`usv-tui export`."""
+    parser = Parser(prog="usv-tui export", description="A saved session as JSON or CSV.")
+    parser.add_argument("session", help="a .usv file, finished or not")
+    parser.add_argument("--to", choices=("json", "csv", "table", "markdown"), default="json")
+    parser.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
+    return parser
+
+
+def lie_parser() -> Parser:
+    """`usv-tui lie`."""
+    parser = Parser(
+        prog="usv-tui lie",
+        description="Each row's time without synchronising, with one synchronise, with events, "
+        "and of a first cold call, side by side.",
+    )
+    parser.add_argument("file", nargs="?", default=None)
+    parser.add_argument("-k", dest="select", action="append", default=[], metavar="PATTERN")
+    parser.add_argument("--device", default="auto", metavar="D")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def doctor_parser() -> Parser:
+    """`usv-tui doctor`."""
+    parser = Parser(prog="usv-tui doctor", description="What this machine offers.")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--device", default="auto", metavar="D")
+    return parser
+
+
+def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """The command and its arguments; a file (or an option) first means `run`."""
+    if argv and argv[0] in COMMANDS:
+        return argv[0], list(argv[1:])
+    return "run", list(argv)

@@ -1,0 +1,208 @@
+"""A session as JSON or CSV: raw samples in full doubles, null where something was not reported."""
+
+import csv
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from usv_tui.errors import UsageError
+from usv_tui.model import Flag
+from usv_tui.session.snapshot import RowView, Snapshot, Stats
+from usv_tui.session.store import RowStore, Store
+
+JSON_SCHEMA = 1
+
+
+def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
+    """The whole session as plain data. Times in seconds count from the session's start."""
+    start_ns = snapshot.start_ns
+    return {
+        "schema": JSON_SCHEMA,
+        "complete": snapshot.complete,
+        "reason": snapshot.stop_reason,
+        "started_unix_ns": snapshot.wall_unix_ns,
+        "elapsed_s": snapshot.elapsed_s,
+        "suite": snapshot.suite,
+        "simulated": snapshot.simulated,
+        "timer": None if snapshot.timer is None else snapshot.timer.name,
+        "timer_info": msgspec.to_builtins(snapshot.timer),
+        "config": msgspec.to_builtins(snapshot.config),
+        "environment": snapshot.environment,
+        "device": msgspec.to_builtins(snapshot.device),
+        "telemetry_state": snapshot.telemetry_state,
+        "clocks": msgspec.to_builtins(snapshot.clocks),
+        "advice": msgspec.to_builtins(snapshot.advice),
+        "rounds": snapshot.rounds,
+        "rows": [_row(store.rows[view.bench], view, start_ns) for view in _real(snapshot, store)],
+        "telemetry": _telemetry(store, start_ns),
+        "epochs": [
+            {"label": e.label, "from_s": _seconds(e.from_ns, start_ns)} for e in snapshot.epochs
+        ],
+        "gaps": [
+            {"from_s": _seconds(a, start_ns), "to_s": _seconds(b, start_ns), "reason": reason}
+            for a, b, reason in store.gaps(0, 1 << 62)
+        ],
+        "skipped": [{"name": name, "reason": reason} for name, reason in snapshot.skipped],
+        "log": [
+            {"t_s": _seconds(line.at_ns, start_ns), "kind": line.kind, "text": line.text}
+            for line in snapshot.log
+        ],
+    }
+
+
+def _real(snapshot: Snapshot, store: Store) -> Iterator[RowView]:
+    return (view for view in snapshot.rows if view.bench in store.rows)
+
+
+def _row(row: RowStore, view: RowView, start_ns: int) -> dict[str, Any]:
+    info = row.info
+    return {
+        "name": info.name,
+        "bench": info.bench,
+        "group": info.group,
+        "parent": info.parent,
+        "control_of": info.control_of,
+        "params": info.params,
+        "flops": info.flops,
+        "bytes": info.bytes,
+        "baseline": view.is_baseline,
+        "baseline_name": view.baseline_name,
+        "state": str(view.state),
+        "error": view.error or None,
+        "traceback": view.traceback or None,
+        "inner": view.inner,
+        "cache": view.cache,
+        "mode": view.mode,
+        "badges": list(view.badges),
+        "stalls": view.stalls,
+        "n_excluded": view.n_excluded,
+        "statistics": _stats(view.whole),
+        "rolling": _stats(view.rolling),
+        "tflops": view.tflops,
+        "gbps": view.gbps,
+        "word": str(view.word),
+        "drift": msgspec.to_builtins(view.drift),
+        "clock_effect": msgspec.to_builtins(view.effect),
+        "ratio": msgspec.to_builtins(view.ratio),
+        "energy_j": view.energy_j,
+        "energy_label": view.energy_label or None,
+        "samples": {
+            "t_s": ((row.t_ns.view() - np.int64(start_ns)) / 1e9).tolist(),  # type: ignore[operator]
+            "seconds": _nullable(row.seconds()),
+            "window_ns": row.window_ns.view().tolist(),
+            "inner": row.inner.view().tolist(),
+            "host_ns": (row.host_ns or row.window_ns).view().tolist(),
+            "round": row.round.view().tolist(),
+            "flags": [flag_names(int(f)) for f in row.flags.view()],
+        },
+    }
+
+
+def _stats(stats: Stats) -> dict[str, Any]:
+    return {name: getattr(stats, name) for name in stats.__slots__} | {"rel_std": stats.rel_std}
+
+
+def _seconds(at_ns: int, start_ns: int) -> float:
+    return (at_ns - start_ns) / 1e9
+
+
+def _nullable(values: np.ndarray) -> list[float | None]:
+    return [v if v == v else None for v in values.tolist()]  # noqa: PLR0124  NaN is not itself
+
+
+def flag_names(flags: int) -> list[str]:
+    """The set flags in lower case."""
+    return [str(flag.name).lower() for flag in Flag if flags & flag]
+
+
+def _telemetry(store: Store, start_ns: int) -> dict[str, Any]:
+    columns = store.telemetry_columns
+    data: dict[str, Any] = {
+        "t_s": ((columns.t_ns.view() - np.int64(start_ns)) / 1e9).tolist(),  # type: ignore[operator]
+        "reasons": [None if r < 0 else r for r in columns.reasons.view().tolist()],
+    }
+    for name, column in columns.fields.items():
+        data[name] = _nullable(column.view())
+    return data
+
+
+def write_json(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
+    """The session as one JSON object."""
+    json.dump(as_dict(store, snapshot), out, allow_nan=False)
+    out.write("\n")
+
+
+def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
+    """One line a sample, with the latest telemetry reading at its start and that reading's age."""
+    fields = ("sm_mhz", "temp_c", "power_mw")
+    writer = csv.writer(out, lineterminator="\n")
+    head = ["name", "round", "t_s", "seconds", "window_ns", "inner", "host_ns", "flags"]
+    writer.writerow([*head, *fields, "telemetry_age_s"])
+    telemetry_t = store.telemetry_columns.t_ns.view()
+    columns = [store.telemetry_columns.fields[name].view() for name in fields]
+    for view in _real(snapshot, store):
+        row = store.rows[view.bench]
+        times = row.t_ns.view()
+        nearest = np.searchsorted(telemetry_t, times, side="right") - 1
+        data = zip(
+            row.round.view().tolist(),
+            times.tolist(),
+            _nullable(row.seconds()),
+            row.window_ns.view().tolist(),
+            row.inner.view().tolist(),
+            (row.host_ns or row.window_ns).view().tolist(),
+            row.flags.view().tolist(),
+            nearest.tolist(),
+            strict=True,
+        )
+        for round_, t, seconds, window, inner, host, flags, index in data:
+            extra: list[Any] = [""] * (len(fields) + 1)
+            if index >= 0:
+                values = [column[index] for column in columns]
+                extra = ["" if v != v else f"{v:g}" for v in values]  # noqa: PLR0124  NaN
+                extra.append(repr((t - int(telemetry_t[index])) / 1e9))
+            writer.writerow(
+                [
+                    row.info.name,
+                    round_,
+                    repr(_seconds(t, snapshot.start_ns)),
+                    "" if seconds is None else repr(seconds),
+                    window,
+                    inner,
+                    host,
+                    "|".join(flag_names(flags)),
+                    *extra,
+                ]
+            )
+
+
+def write(kind: str, store: Store, snapshot: Snapshot, out: IO[str]) -> None:
+    """Write `json` or `csv`."""
+    {"json": write_json, "csv": write_csv}[kind](store, snapshot, out)
+
+
+def write_file(path: Path, store: Store, snapshot: Snapshot, kind: str) -> None:
+    """Write JSON or CSV beside its final name and rename it: a reader never sees half a file.
+
+    Raises:
+        UsageError: the path cannot be written.
+    """
+    temporary = ""
+    try:
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent or ".")
+        with os.fdopen(fd, "w", encoding="utf-8", newline="") as out:
+            write(kind, store, snapshot, out)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
