@@ -244,9 +244,12 @@ class _Plan:
                 session = self.connect()
                 front.run(session, narration, signals)
             finally:
-                if self._session is not None:
-                    is_over = self._session.close(_signal_name(signals.number))
-                late = self._capture.stop()
+                try:
+                    if self._session is not None:
+                        is_over = self._session.close(_signal_name(signals.number))
+                finally:
+                    # Whatever went wrong, what is said from here on must reach the user.
+                    late = self._capture.stop()
             narration.tell_rest(session, late)
             voice.close()
         return self._finish(signals.number, is_over=is_over)
@@ -279,9 +282,11 @@ class _Plan:
             )
         finally:
             is_over = True
-            if self._session is not None:
-                is_over = self._session.close(_signal_name(0))
-            late = self._capture.stop()
+            try:
+                if self._session is not None:
+                    is_over = self._session.close(_signal_name(0))
+            finally:
+                late = self._capture.stop()
         for line in late[-20:]:
             _say(f"| {line}")
         return self._finish(number, is_over=is_over)

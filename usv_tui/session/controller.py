@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from usv_tui.engine.gate import Gate
 from usv_tui.errors import ExitCode
-from usv_tui.model import Notice, RowState, RunConfig
+from usv_tui.model import Advice, Notice, RowState, RunConfig
 from usv_tui.records import (
     SCHEMA,
+    Advised,
     AnyRecord,
     Chosen,
     Command,
@@ -57,8 +58,8 @@ class Watcher(Protocol):
         """Poll again."""
         ...
 
-    def close(self) -> None:
-        """End; never waits for a call that hangs."""
+    def stop(self, timeout_s: float = 0.3) -> bool:
+        """End; True when it has ended within the time, a call that hangs is left behind."""
         ...
 
 
@@ -96,6 +97,9 @@ class LiveSession:
         self._watcher: Watcher | None = None
         self._watched: deque[AnyRecord] = deque()
         self._flushed_ns = 0
+        self._analysed_ns = 0
+        self._advised = Advice()
+        self._told_untrusted = False
         self._temp_sent: float | None = None
         self._stuck: set[int] = set()
         self._is_paused = False
@@ -134,6 +138,8 @@ class LiveSession:
         records += self._look_for_hang(now_ns)
         self._take(records)
         self._find_baseline(now_ns)
+        if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
+            self._analyse(now_ns)
         if self._watcher is not None:
             self.store.telemetry_state = self._watcher.state()
         if self.journal is not None and now_ns - self._flushed_ns > _FLUSH_NS:
@@ -141,6 +147,26 @@ class LiveSession:
             self.journal.flush()
             self._look_at_journal(now_ns)
         return bool(records)
+
+    def _analyse(self, now_ns: int, *, is_final: bool = False) -> None:
+        self._analysed_ns = now_ns
+        analysis = self.store.analyse(now_ns, is_final=is_final)
+        advice = analysis.advice
+        if (advice.verdict, advice.lock_mhz) != (self._advised.verdict, self._advised.lock_mhz):
+            self._advised = advice
+            self._take([Advised(now_ns, advice)])
+        if analysis.untrusted and not self._told_untrusted:
+            self._told_untrusted = True
+            ratio = self.store.rows[analysis.untrusted[0]].ratio
+            values = {} if ratio is None else {"low": ratio.low, "high": ratio.high}
+            notice = Notice(
+                code="control differs",
+                at_ns=now_ns,
+                bench=analysis.untrusted[0],
+                level="error",
+                evidence=values,
+            )
+            self._take([Noted(notice)])
 
     def _take(self, records: list[AnyRecord]) -> None:
         self.store.apply(records)
@@ -277,8 +303,10 @@ class LiveSession:
         self._has_ended = True
         is_over = self._source.close(timeout_s)
         if self._watcher is not None:
-            self._watcher.close()
+            self._watcher.stop()
         self.pump()
+        if self.has_samples:
+            self._analyse(self.store.last_ns, is_final=True)
         complete = self.store.has_ended and self.fault is None and is_over
         why = self.store.stop_reason if self.store.has_ended and reason == "" else reason
         self._take([End(self._time.now_ns(), why or "quit", complete)])
