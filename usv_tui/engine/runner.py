@@ -17,7 +17,7 @@ from usv_tui.engine.gate import Gate
 from usv_tui.engine.levelling import Levelling
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.schedule import Schedule
-from usv_tui.engine.timers import Failure, Slot, Timer
+from usv_tui.engine.timers import Failure, Slot, Timer, beside
 from usv_tui.errors import UsageError
 from usv_tui.model import BenchInfo, Benchmark, CacheMode, Flag, Notice, RowState, RunConfig, Suite
 from usv_tui.records import (
@@ -448,6 +448,8 @@ class Runner:
                 record = self._flag_frames(record)  # noqa: PLW2901  the flagged copy
             self._count(record)
             self._emit(record)
+        for extra in beside(self._timer):
+            self._emit(extra)
 
     def _count(self, record: Samples) -> None:
         """Keep each row's count, or feed its levelling."""

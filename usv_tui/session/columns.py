@@ -129,6 +129,7 @@ class Bins:
 
 READING_FIELDS = (
     "sm_mhz",
+    "sm_mhz_min",
     "mem_mhz",
     "power_mw",
     "temp_c",
@@ -148,6 +149,8 @@ class TelemetryColumns:
         self.reasons = Column(np.int64)
         """Clock-event bits; -1 when unknown."""
         self.fields = {name: Column(np.float64) for name in READING_FIELDS}
+        self.has_low = False
+        """True when the device has several clocks and tells the slowest."""
         self.throttle_ns = {name: Column(np.float64) for name in ("power", "thermal")}
         """Accumulated counters, NaN where there are none."""
 
@@ -158,6 +161,7 @@ class TelemetryColumns:
         for name, column in self.fields.items():
             value = getattr(reading, name)
             column.extend(np.array([np.nan if value is None else float(value)]))
+        self.has_low = self.has_low or reading.sm_mhz_min is not None
         counters = reading.throttle_ns
         power = counters.get("power")
         thermal = [counters[k] for k in ("thermal", "hw_thermal", "brake") if k in counters]

@@ -153,6 +153,10 @@ class Snapshot:
     baseline: int | None = None
     """The row every ratio refers to when the user chose one; None: each group's own."""
     advice: Advice = field(default_factory=Advice)
+    untrusted: tuple[int, ...] = ()
+    """Control rows that differ from the row they copy: then no ratio of this run can be trusted."""
+    solo_low_mhz: dict[int, float] = field(default_factory=dict)
+    """5th percentile of the clock while a row ran alone, as far as tried in this epoch."""
     log: tuple[LogLine, ...] = ()
     log_total: int = 0
     epochs: tuple[EpochView, ...] = ()

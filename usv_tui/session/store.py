@@ -16,6 +16,7 @@ from usv_tui.model import (
     Advice,
     BenchInfo,
     ClockEffect,
+    ClockHold,
     ClockState,
     DeviceInfo,
     Drift,
@@ -65,6 +66,9 @@ from usv_tui.session.snapshot import (
     Stats,
 )
 from usv_tui.session.wording import sentence
+from usv_tui.stats.analysis import Analysis, Analyst
+from usv_tui.stats.inputs import RowData, TelemetryData
+from usv_tui.stats.pairs import Interval
 from usv_tui.stats.rolling import LogHistogram, Summary, summary
 from usv_tui.timesource import NS_PER_S
 
@@ -77,6 +81,7 @@ STALL_FACTOR = 20
 _STALL_MIN_N = 50
 _LOG_LINES = 2_000
 _RATE_NS = 2 * NS_PER_S
+_OURS = (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
 
 
 class RowStore:
@@ -109,6 +114,8 @@ class RowStore:
         self.effect = ClockEffect()
         self.ratio: Ratio | None = None
         self.word = StateWord.NONE
+        self.found: dict[str, str] = {}
+        """Badges of the statistics, by code."""
         self._stats_key: tuple[int, int] | None = None
         self._rolling = Stats()
         self._whole = Stats()
@@ -159,8 +166,26 @@ class RowStore:
         self.median_s = None
         self.drift, self.effect, self.ratio = Drift(), ClockEffect(), None
         self.word = StateWord.NONE
+        self.found = {}
         self._stats_key = None
         self._rolling = self._whole = Stats()
+
+    def data(self, baseline: int | None, tick_ns: float) -> RowData:
+        """The epoch's columns as the statistics take them: views."""
+        start = self.epoch_start
+        is_phase = self.info.parent is not None
+        return RowData(
+            bench=self.info.bench,
+            t_ns=self.t_ns.view(start),  # type: ignore[arg-type]
+            window_ns=self.window_ns.view(start),  # type: ignore[arg-type]
+            inner=self.inner.view(start),  # type: ignore[arg-type]
+            rounds=self.round.view(start),  # type: ignore[arg-type]
+            flags=self.flags.view(start),  # type: ignore[arg-type]
+            baseline=baseline,
+            is_control=self.info.control_of is not None,
+            tick_ns=tick_ns,
+            is_active=not is_phase and self.state not in (RowState.OFF, RowState.FAILED),
+        )
 
     def statistics(self, window: int) -> tuple[Stats, Stats]:
         """Rolling and whole-epoch statistics; computed only when there is something new."""
@@ -249,6 +274,8 @@ class Store:
         self._rate: deque[tuple[int, int]] = deque()
         self._reason_counts: Counter[str] = Counter()
         self._reason_total = 0
+        self._analyst = Analyst()
+        self._analysis = Analysis()
 
     # -- records in
 
@@ -385,6 +412,7 @@ class Store:
 
     def _on_mark(self, record: Mark) -> None:
         self._marks.append((record.at_ns, record.label))
+        self._analyst.reset()
         label = record.label or "mark"
         self.log(record.at_ns, "mark", label)
         if label.startswith("pace "):
@@ -414,6 +442,66 @@ class Store:
         """One more line in the event log."""
         self._log.append(LogLine(at_ns, kind, text))
         self._log_total += 1
+
+    # -- what the statistics say
+
+    def analyse(self, now_ns: int, *, is_final: bool = False) -> Analysis:
+        """Ask the statistics; once a second is enough. The answers stand in the next snapshot."""
+        tick_ns = float(self._timer.resolution_ns or 0) if self._timer else 0.0
+        rows = []
+        for row in self.rows.values():
+            base = self.baseline_of(row)
+            rows.append(row.data(base.info.bench if base else None, tick_ns))
+        locked = self._clocks.locked_mhz if self._clocks.hold in _OURS else None
+        analysis = self._analyst.update(
+            rows,
+            self._telemetry_data(),
+            now_ns,
+            epoch_ns=self._epochs[-1].from_ns if self._epochs else 0,
+            locked_mhz=locked,
+            is_final=is_final,
+        )
+        for bench, found in analysis.rows.items():
+            row = self.rows[bench]
+            row.word, row.drift, row.effect = found.word, found.drift, found.effect
+            row.ratio = found.ratio
+            row.found = {}
+            if found.modes is not None:
+                row.found["two modes"] = "2 modes"
+            if found.is_timer_limited:
+                row.found["timer limited"] = "timer-limited"
+        self._analysis = analysis
+        self._advice = analysis.advice
+        return analysis
+
+    @property
+    def analysis(self) -> Analysis:
+        """The latest answers, with the evidence behind them."""
+        return self._analysis
+
+    def settled_interval(self, bench: int, now_ns: int) -> Interval | None:
+        """Interval of a settled row's log median; None while it has not settled."""
+        row = self.rows[bench]
+        return self._analyst.settled_median(row.data(None, 0.0), now_ns)
+
+    def _telemetry_data(self) -> TelemetryData:
+        columns = self.telemetry_columns
+        if not columns.t_ns.n:
+            return TelemetryData.none()
+        reading, device = self._reading, self._device
+        return TelemetryData(
+            t_ns=columns.t_ns.view(),  # type: ignore[arg-type]
+            sm_mhz=columns.fields["sm_mhz"].view(),  # type: ignore[arg-type]
+            temp_c=columns.fields["temp_c"].view(),  # type: ignore[arg-type]
+            reasons=columns.reasons.view(),  # type: ignore[arg-type]
+            power_ns=columns.throttle_ns["power"].view(),  # type: ignore[arg-type]
+            thermal_ns=columns.throttle_ns["thermal"].view(),  # type: ignore[arg-type]
+            low_mhz=columns.fields["sm_mhz_min"].view()  # type: ignore[arg-type]
+            if columns.has_low
+            else None,
+            supported_mhz=tuple(device.supported_sm_mhz) if device else (),
+            is_shared=bool(reading and reading.others),
+        )
 
     # -- views out
 
@@ -527,6 +615,8 @@ class Store:
             rows=tuple(self._row_views(now_ns)),
             baseline=self.baseline,
             advice=self._advice,
+            untrusted=self._analysis.untrusted,
+            solo_low_mhz=dict(self._analysis.solo_low_mhz),
             log=tuple(self._log),
             log_total=self._log_total,
             epochs=tuple(self._epochs),
@@ -595,7 +685,7 @@ class Store:
             inner=cal.inner if cal else 1,
             cache=cal.cache if cal else str(self._cache_wanted()),
             mode=cal.mode if cal else "eager",
-            badges=tuple(row.badges.values()),
+            badges=(*row.badges.values(), *row.found.values()),
             throttled=shares,
             error=row.error,
             traceback=row.traceback,

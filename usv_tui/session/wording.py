@@ -8,8 +8,8 @@ from usv_tui.model import Notice
 Words = Callable[[Mapping[str, Any]], str]
 
 
-def _percent(value: Any) -> str:
-    return f"{float(value) * 100:.2g} %"
+def _ratio(value: Any) -> str:
+    return "?" if value is None else f"{float(value):.4f}x"
 
 
 _SENTENCES: dict[str, Words] = {
@@ -22,6 +22,10 @@ _SENTENCES: dict[str, Words] = {
     ),
     "bad pace": lambda e: str(e.get("reason", "")),
     "stuck": lambda e: f"no sample for {float(e.get('seconds', 0)):.0f} s: still inside one call",
+    "control differs": lambda e: (
+        "the control row is the baseline again, and differs from it "
+        f"({_ratio(e.get('low'))} to {_ratio(e.get('high'))}): no ratio of this run can be trusted"
+    ),
     "journal": lambda e: str(e.get("reason", "")),
     "no thermometer": lambda e: f"pace {e.get('pace', '')} needs a temperature, and there is none",
 }
