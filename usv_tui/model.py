@@ -348,6 +348,8 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True):
     """Ascending."""
     level: str | None = None
     """AMD performance level, which can be read back."""
+    concerns: list[str] = []
+    """Whom a lock would disturb or what it would undo; it then takes the user's consent."""
 
 
 class ClockUndo(msgspec.Struct, frozen=True, kw_only=True):

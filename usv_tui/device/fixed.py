@@ -1,0 +1,68 @@
+"""Clocks fixed for a block of code: the library's face of the lease."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from usv_tui.device.clock_choice import sustainable
+from usv_tui.device.clocks import controller_for
+from usv_tui.device.lease import ClockLease, acquire
+from usv_tui.errors import ClockBusy, ClockRefused
+from usv_tui.model import ClockState, DeviceInfo
+
+Resolver = Callable[[int | str], DeviceInfo]
+
+
+@contextlib.contextmanager
+def fixed_clocks(
+    *,
+    device: int | str = 0,
+    vendor: str = "auto",
+    sm_mhz: int | None = None,
+    force: bool = False,
+    resolver: Resolver | None = None,
+) -> Iterator[ClockLease]:
+    """Lock a device's core clock for the block; the lease says at which clock and why.
+
+    `device` is torch's ordinal or a UUID, and the device that is measured is the one that is
+    locked. Unlike usv's function of this name it does not take the maximum, which power-capped
+    boards cannot hold, but `sm_mhz`, else the base clock, else a share of the maximum.
+
+    Raises:
+        ClockRefused: no rights or no such control; the message has the command to type.
+        ClockError: the clocks could not be put back.
+    """
+    info = (resolver or _resolve)(device)
+    if vendor not in {"auto", info.kind}:
+        raise ClockRefused(f"device {device} is {info.kind}, not {vendor}")
+    controller = controller_for(info)
+    notes = []
+    if sm_mhz is None:
+        choice = sustainable(info, list(controller.supported_mhz()))
+        sm_mhz = choice.mhz
+        notes.append(f"locked at {choice.mhz} MHz: {choice.note}")
+    with acquire(controller, sm_mhz, force=force) as lease:
+        lease.notes += notes
+        yield lease
+
+
+@contextlib.contextmanager
+def clocks_locked_if_possible(
+    *, device: int | str = 0, sm_mhz: int | None = None, resolver: Resolver | None = None
+) -> Iterator[ClockState]:
+    """The same for `lock_clocks=True`: a refusal is a state, not an exception.
+
+    Without rights the block runs unlocked, and the state says so with the command to type.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            lease = stack.enter_context(
+                fixed_clocks(device=device, sm_mhz=sm_mhz, resolver=resolver)
+            )
+            state = lease.state
+        except (ClockRefused, ClockBusy) as error:
+            state = ClockState(evidence="not locked", reason=str(error))
+        yield state
+
+
+def _resolve(device: int | str) -> DeviceInfo:
+    raise ClockRefused(f"device {device!r} cannot be told apart from others here")

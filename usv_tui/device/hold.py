@@ -1,0 +1,166 @@
+"""Is the clock that was asked for the clock that runs? Answered from readings under load.
+
+No driver says whether a lock is in force, and success only means that the wish was noted, so
+`locked` is never claimed from a return code.
+"""
+
+import statistics
+from collections import deque
+from collections.abc import Sequence
+
+from usv_tui.model import POWER_REASONS, THERMAL_REASONS, ClockHold, Reading, Reason
+
+NS_PER_S = 1_000_000_000
+WINDOW_NS = 10 * NS_PER_S
+GRACE_NS = NS_PER_S
+"""Readings of the first second still show the clock on its way."""
+MIN_READINGS = 20
+HELD_SHARE = 0.99
+"""A lock counts as held from this share of readings on …"""
+LOST_SHARE = 0.95
+"""… and as lost below this one, so that the word does not flicker."""
+UNKNOWN_STEP_SHARE = 0.01
+"""Tolerance for a device that does not list its clocks."""
+IDLE_UTIL_PCT = 5.0
+LIMIT_NS_SHARE = 0.01
+
+LIMITING = POWER_REASONS | THERMAL_REASONS | Reason.HW_SLOWDOWN
+_THROTTLE_WORDS = {
+    "power": "power cap",
+    "thermal": "temperature limit",
+    "hw_thermal": "temperature limit",
+    "brake": "power brake",
+}
+
+
+def is_loaded(reading: Reading) -> bool:
+    """True unless the device says that it was idle."""
+    if reading.reasons is not None and reading.reasons & Reason.IDLE:
+        return False
+    return reading.util_pct is None or reading.util_pct >= IDLE_UTIL_PCT
+
+
+def limit_word(reasons: int) -> str:
+    """The limit behind a mask of clock-event reasons, in a word or two; empty for none."""
+    if reasons & Reason.HW_POWER_BRAKE:
+        return "power brake"
+    if reasons & (Reason.SW_POWER_CAP | Reason.BOARD_LIMIT):
+        return "power cap"
+    if reasons & THERMAL_REASONS:
+        return "temperature limit"
+    return "hardware slowdown" if reasons & Reason.HW_SLOWDOWN else ""
+
+
+def step_mhz(mhz: int, supported: Sequence[int]) -> float:
+    """Distance from `mhz` to its nearest supported neighbour; 1 % where none is known."""
+    distances = [abs(other - mhz) for other in supported if other != mhz]
+    return min(distances, default=mhz * UNKNOWN_STEP_SHARE)
+
+
+class HoldWatch:
+    """Follows one lock through telemetry readings and tells whether it is held."""
+
+    def __init__(self, locked_mhz: int, supported: Sequence[int] = ()) -> None:
+        self.locked_mhz = locked_mhz
+        self.hold = ClockHold.PENDING
+        self.evidence = "not verified yet: needs 10 s under load"
+        self._supported = sorted(supported)
+        self._tolerance_mhz = step_mhz(locked_mhz, self._supported)
+        self._readings: deque[Reading] = deque()
+        self._start_ns: int | None = None
+
+    def feed(self, reading: Reading) -> ClockHold:
+        """Take one reading into account; those without a clock or without load say nothing."""
+        if self._start_ns is None:
+            self._start_ns = reading.at_ns
+        if (
+            reading.at_ns < self._start_ns + GRACE_NS
+            or reading.sm_mhz is None
+            or "sm_mhz" in reading.ages_ns
+            or not is_loaded(reading)
+        ):
+            return self.hold
+        self._readings.append(reading)
+        while self._readings[0].at_ns < reading.at_ns - WINDOW_NS:
+            self._readings.popleft()
+        self._judge(reading.at_ns)
+        return self.hold
+
+    def _judge(self, now_ns: int) -> None:
+        assert self._start_ns is not None
+        n = len(self._readings)
+        is_young = now_ns < self._start_ns + GRACE_NS + WINDOW_NS
+        if n < MIN_READINGS or (self.hold is ClockHold.PENDING and is_young):
+            return
+        share = sum(self._is_held(reading) for reading in self._readings) / n
+        counted = self._counted_limit()
+        if counted or share < LOST_SHARE:
+            self.hold = ClockHold.NOT_HELD
+        elif share >= HELD_SHARE:
+            self.hold = ClockHold.LOCKED
+        elif self.hold is ClockHold.PENDING:
+            self.hold = ClockHold.NOT_HELD
+        self.evidence = self._explain(share, n, counted)
+
+    def _is_held(self, reading: Reading) -> bool:
+        assert reading.sm_mhz is not None
+        lowest = reading.sm_mhz if reading.sm_mhz_min is None else reading.sm_mhz_min
+        return (
+            max(abs(reading.sm_mhz - self.locked_mhz), abs(lowest - self.locked_mhz))
+            <= self._tolerance_mhz
+            and not (reading.reasons or 0) & LIMITING
+        )
+
+    def _counted_limit(self) -> str:
+        """The limit whose counter advanced by more than 1 % of the window; empty when none did."""
+        first, last = self._readings[0], self._readings[-1]
+        span_ns = last.at_ns - first.at_ns
+        for name, word in _THROTTLE_WORDS.items():
+            before, after = first.throttle_ns.get(name), last.throttle_ns.get(name)
+            if before is None or after is None:
+                continue
+            if after - before > LIMIT_NS_SHARE * span_ns:
+                return word
+        return ""
+
+    def _explain(self, share: float, n: int, counted: str) -> str:
+        if self.hold is ClockHold.LOCKED:
+            return f"{self.locked_mhz} MHz in {share:.1%} of {n} readings under load"
+        clocks = [reading.sm_mhz for reading in self._readings if reading.sm_mhz is not None]
+        median = statistics.median(clocks)
+        reasons = 0
+        for reading in self._readings:
+            reasons |= reading.reasons or 0
+        cause = counted or limit_word(reasons)
+        if not cause:
+            side = "below" if median < self.locked_mhz else "above"
+            cause = f"runs {side} the lock, no limit reported"
+        return f"{cause}: median {median:.0f} MHz, {self.locked_mhz} MHz in {share:.1%} of readings"
+
+    def proposal_mhz(self) -> int | None:
+        """A clock that should hold when this one does not: 3 % lower, on a supported step."""
+        if self.hold is not ClockHold.NOT_HELD:
+            return None
+        target = 0.97 * self.locked_mhz
+        if not self._supported:
+            return int(target)
+        return max((mhz for mhz in self._supported if mhz <= target), default=self._supported[0])
+
+
+def foreign_lock_hint(readings: Sequence[Reading], supported: Sequence[int]) -> str:
+    """Evidence that somebody else has locked the clock, from readings under load without our lock.
+
+    A free clock moves or sits at its maximum. One that stands on a single value well below it,
+    with no limit reported, is probably locked. Empty when there is no such evidence.
+    """
+    loaded = [reading for reading in readings if reading.sm_mhz is not None and is_loaded(reading)]
+    clocks = {reading.sm_mhz for reading in loaded}
+    if len(loaded) < MIN_READINGS or len(clocks) != 1 or not supported:
+        return ""
+    if any((reading.reasons or 0) & LIMITING for reading in loaded):
+        return ""
+    clock = clocks.pop()
+    assert clock is not None
+    if clock >= 0.97 * max(supported):
+        return ""
+    return f"the clock stands at {clock:.0f} MHz under load with no limit reported"

@@ -1,0 +1,478 @@
+"""The lease: a lock on a device's clocks that is always given back.
+
+plan the undo, write it to disk, arm the guardian, lock; later undo, verify, forget, dismiss the
+guardian. A failure at any step leaves the clocks as they were, or says loudly what to type.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from usv_tui.device.base import ClockController
+from usv_tui.device.clock_choice import nearest_supported
+from usv_tui.device.clocks import HardwareClocks
+from usv_tui.device.guardian import Guard, arm
+from usv_tui.device.hold import HoldWatch, foreign_lock_hint
+from usv_tui.device.lease_files import Entry, LeaseDirectory, Owner, owner_of
+from usv_tui.device.restore import DIRECT, Access, Restorer, undo_command
+from usv_tui.errors import ClockBusy, ClockError, ClockRefused
+from usv_tui.model import ClockHold, ClockState, ClockUndo, Reading
+
+Arm = Callable[[Mapping[str, Any], Access, int, int, str], Guard]
+
+
+class ClockLease:
+    """A lock in force. Release it, or leave its `with` block. One thread owns it."""
+
+    def __init__(
+        self,
+        controller: ClockController,
+        sm_mhz: int,
+        supported: Sequence[int],
+        notes: Sequence[str],
+        paper: "_Paper | None",
+        *,
+        undo: ClockUndo,
+        mem_mhz: int | None,
+        keep: bool,
+    ) -> None:
+        self.controller = controller
+        self.keep = keep
+        """Leave the lock in place at an orderly end; a crash still undoes it."""
+        self.notes = list(notes)
+        """What the user should know: rounded clocks, a refused memory lock, a repaired crash."""
+        self._supported = supported
+        self._paper = paper
+        self._undo = undo
+        self._mem_mhz = mem_mhz
+        self._is_held = True
+        self._pid = os.getpid()
+        self.watch = HoldWatch(sm_mhz, supported)
+
+    @property
+    def sm_mhz(self) -> int:
+        """The clock that was asked for."""
+        return self.watch.locked_mhz
+
+    @property
+    def is_guarded(self) -> bool:
+        """True while the lock would be undone if this process died now."""
+        return self._paper is None or self._paper.guard.is_alive()
+
+    @property
+    def state(self) -> ClockState:
+        """What is known about the lock."""
+        if not self._is_held:
+            kept = f"kept; to undo: {self.undo_command}" if self.keep else "given back"
+            hold = ClockHold.PENDING if self.keep else ClockHold.FREE
+            return ClockState(
+                hold=hold,
+                locked_mhz=self.sm_mhz if self.keep else None,
+                evidence=kept,
+                can_lock=True,
+                supported_mhz=list(self._supported),
+            )
+        evidence = self.watch.evidence
+        if not self.is_guarded:
+            evidence += "; its guardian died: a crash would leave the lock on"
+        return ClockState(
+            hold=self.watch.hold,
+            locked_mhz=self.sm_mhz,
+            mem_locked_mhz=self._mem_mhz,
+            evidence=evidence,
+            can_lock=True,
+            supported_mhz=list(self._supported),
+        )
+
+    @property
+    def undo_command(self) -> str:
+        """What somebody with root rights types to undo the lock."""
+        undo = self._undo
+        return undo_command(undo.kind, undo.uuid, undo.pci, undo.actions)
+
+    def feed(self, reading: Reading) -> ClockState:
+        """Follow the lock through one reading; those of other devices are ignored."""
+        if self._is_held and reading.device == self.controller.uuid:
+            self.watch.feed(reading)
+        return self.state
+
+    def change(self, sm_mhz: int) -> None:
+        """Move the lock to another clock.
+
+        Raises:
+            ClockRefused: the old lock stays in force.
+        """
+        if not self._is_held:
+            raise ClockRefused("the clocks were given back already")
+        choice = nearest_supported(sm_mhz, self._supported)
+        old_mhz = self.sm_mhz
+        if self._paper is not None:
+            self._paper.note(requested_mhz=choice.mhz)
+        try:
+            self.controller.lock(choice.mhz, self._mem_mhz)
+        except ClockRefused:
+            if self._paper is not None:
+                self._paper.note(requested_mhz=old_mhz)
+            raise
+        if choice.note:
+            self.notes.append(choice.note)
+        self.watch = HoldWatch(choice.mhz, self._supported)
+
+    def release(self) -> None:
+        """Put the clocks back, or leave them with `keep`. A second call does nothing.
+
+        Raises:
+            ClockError: they could not be put back; the message has the command to type, and the
+                journal stays for the next start.
+        """
+        if not self._is_held or os.getpid() != self._pid:
+            return  # a forked child has no say
+        self._is_held = False
+        try:
+            if self._paper is None:
+                if not self.keep:
+                    self.controller.undo(self._undo)
+            elif self.keep:
+                self._paper.note(keep=True)
+                self._paper.guard.dismiss()
+            else:
+                self._put_back(self._paper)
+        finally:
+            if self._paper is not None:
+                self._paper.close()
+            _close(self.controller)
+
+    def _put_back(self, paper: "_Paper") -> None:
+        try:
+            self.controller.undo(self._undo)
+        except ClockError as error:
+            # The guardian was started with the rights of then; they may have been dropped since.
+            if not paper.guard.fire():
+                raise
+            self.notes.append(f"put back by the guardian, because: {error.message}")
+        else:
+            paper.forget()
+            paper.guard.dismiss()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Paper:
+    """What outlives the process for one lease: the locked file, the journal, the guardian."""
+
+    def __init__(
+        self, directory: LeaseDirectory, lock_fd: int, entry: Entry, access: Access, arm_: Arm
+    ) -> None:
+        self._directory = directory
+        self._lock_fd = lock_fd
+        self._entry = entry
+        directory.write(entry)
+        undo = msgspec.to_builtins(entry.undo)
+        try:
+            self.guard = arm_(undo, access, lock_fd, directory.fd, directory.entry_name(entry.uuid))
+        except BaseException:
+            directory.remove(entry.uuid)
+            raise
+
+    def note(self, **changes: Any) -> None:
+        """Change the journal entry."""
+        self.rewrite(msgspec.structs.replace(self._entry, **changes))
+
+    def rewrite(self, entry: Entry) -> None:
+        """Put another entry in its place."""
+        self._entry = entry
+        self._directory.write(entry)
+
+    def forget(self) -> None:
+        """Remove the journal entry."""
+        self._directory.remove(self._entry.uuid)
+
+    def close(self) -> None:
+        """Let the device's file and the directory go."""
+        # A child that was forked meanwhile has the same lock open: let it go for all.
+        fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        os.close(self._lock_fd)
+        self._directory.close()
+
+
+def _close(controller: ClockController) -> None:
+    if isinstance(controller, HardwareClocks):
+        controller.close()
+
+
+def acquire(
+    controller: ClockController,
+    sm_mhz: int,
+    mem_mhz: int | None = None,
+    *,
+    force: bool = False,
+    keep: bool = False,
+    observed: Sequence[Reading] = (),
+    path: Path | None = None,
+    arm: Arm = arm,
+) -> ClockLease:
+    """Lock the core clock (and the memory clock, where given) until released.
+
+    Takes up to a few seconds (it starts a process and initialises the vendor library), so call it
+    off the screen's thread. `observed` are readings under load without our lock: they may show a
+    foreign one. `force` goes ahead in spite of `ClockState.concerns`. A simulated device ends
+    with this process, so it needs neither journal nor guardian.
+
+    Raises:
+        ClockRefused: with one line of why; nothing was changed.
+        ClockBusy: another usv-tui holds this device's clocks.
+        ClockError: an earlier lock, or a half-made one, could not be undone.
+    """
+    supported = list(controller.supported_mhz())
+    choice = nearest_supported(sm_mhz, supported)
+    notes = [choice.note] if choice.note else []
+    if not isinstance(controller, HardwareClocks):
+        _consent(controller.state(), observed, supported, [], force=force)
+        undo = controller.plan_undo()
+        controller.lock(choice.mhz, mem_mhz)
+        return ClockLease(
+            controller, choice.mhz, supported, notes, None, undo=undo, mem_mhz=mem_mhz, keep=keep
+        )
+    with contextlib.ExitStack() as stack:
+        stack.callback(controller.close)
+        directory = LeaseDirectory.open(path)
+        stack.callback(directory.close)
+        lock_fd = directory.take(controller.uuid)
+        stack.callback(os.close, lock_fd)
+        kept = _settle_old(directory, controller.uuid, controller.access, notes)
+        worries = _kept_worry(kept) if kept is not None and not keep else []
+        _consent(controller.state(), observed, supported, worries, force=force)
+        undo = kept.undo if kept is not None else controller.plan_undo()
+        if mem_mhz is None and not (kept and kept.mem_mhz):
+            undo = msgspec.structs.replace(
+                undo, actions=[step for step in undo.actions if not step[0].startswith("mem-")]
+            )
+        entry = Entry.of_this_process(controller.info, undo, choice.mhz, mem_mhz)
+        paper = _Paper(directory, lock_fd, entry, controller.access, arm)
+        _lock(controller, paper, undo, choice.mhz, mem_mhz, kept)
+        stack.pop_all()
+    if controller.mem_refusal:
+        notes.append(controller.mem_refusal)
+        mem_mhz = None
+    return ClockLease(
+        controller, choice.mhz, supported, notes, paper, undo=undo, mem_mhz=mem_mhz, keep=keep
+    )
+
+
+def _lock(
+    controller: HardwareClocks,
+    paper: _Paper,
+    undo: ClockUndo,
+    sm_mhz: int,
+    mem_mhz: int | None,
+    kept: Entry | None,
+) -> None:
+    """The deed, with its undo already armed."""
+    try:
+        controller.lock(sm_mhz, mem_mhz)
+    except ClockRefused:
+        # By contract nothing was changed: a kept lock of before is still in force.
+        if kept is None:
+            paper.forget()
+        else:
+            paper.rewrite(kept)
+        paper.guard.dismiss()
+        raise
+    except BaseException as error:
+        try:
+            controller.undo(undo)
+        except ClockError:
+            if not paper.guard.fire():
+                raise
+        else:
+            paper.forget()
+            paper.guard.dismiss()
+        if isinstance(error, ClockError):
+            raise ClockRefused(f"{error.message}; undone at the second try") from error
+        raise
+
+
+def _kept_worry(kept: Entry) -> list[str]:
+    return [f"it was left locked at {kept.requested_mhz} MHz on purpose; that lock would go"]
+
+
+def _consent(
+    state: ClockState,
+    observed: Sequence[Reading],
+    supported: Sequence[int],
+    worries: Sequence[str],
+    *,
+    force: bool,
+) -> None:
+    """Refuse what would disturb somebody, unless told to go ahead."""
+    concerns = [*worries, *state.concerns]
+    # A level that can be read can be put back, so it is no reason to refuse.
+    if state.hold is ClockHold.FOREIGN and state.level is None and not state.concerns:
+        concerns.append(f"somebody else may have locked it ({state.evidence})")
+    if state.level is None and (hint := foreign_lock_hint(observed, supported)):
+        concerns.append(f"somebody else may have locked it ({hint})")
+    if concerns and not force:
+        raise ClockRefused(f"not locked: {'; '.join(concerns)}", "--force goes ahead")
+
+
+def _settle_old(
+    directory: LeaseDirectory, uuid: str, access: Access, notes: list[str]
+) -> Entry | None:
+    """Deal with an earlier entry of this device, whose file we hold; returns a kept one."""
+    entry = directory.read(uuid)
+    if entry is None:
+        return None
+    owner = owner_of(entry)
+    if owner is Owner.ELSEWHERE:
+        raise ClockBusy(f"the journal says that {entry.host} holds the clocks of {uuid}")
+    if owner is Owner.LIVE and entry.pid != os.getpid() and not entry.keep:
+        raise ClockBusy(f"another usv-tui (pid {entry.pid}) has locked the clocks of {uuid}")
+    if owner is Owner.OLD_BOOT:
+        directory.remove(uuid)
+        return None
+    if entry.keep:
+        return entry
+    restorer = Restorer(entry.kind, entry.uuid, entry.pci, entry.undo.actions, access)
+    try:
+        restorer.run()
+    finally:
+        restorer.close()
+    directory.remove(uuid)
+    notes.append(_repaired(entry))
+    return None
+
+
+def _repaired(entry: Entry) -> str:
+    return (
+        f"{entry.name or entry.uuid} was left locked at {entry.requested_mhz} MHz by a run that"
+        f" died (pid {entry.pid}); its clocks were put back"
+    )
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one entry of the journal."""
+
+    uuid: str
+    outcome: str
+    """restored, live, kept, discarded or failed."""
+    message: str
+
+    @property
+    def is_failure(self) -> bool:
+        """True when a device is still locked and should not be."""
+        return self.outcome == "failed"
+
+
+def restore_all(*, path: Path | None = None, access: Access = DIRECT) -> list[Restored]:
+    """Put back what runs that died left locked; call it at every start.
+
+    Live and kept locks are respected, entries of an earlier boot discarded: a reboot unlocks. A
+    failing device does not keep the others from being restored, and its journal stays.
+    """
+    with contextlib.closing(LeaseDirectory.open(path, create=False)) as directory:
+        return [_restore_one(directory, uuid, access) for uuid in directory.uuids()]
+
+
+def _restore_one(directory: LeaseDirectory, uuid: str, access: Access) -> Restored:
+    try:
+        lock_fd = directory.take(uuid)
+    except ClockBusy as error:
+        return Restored(uuid=uuid, outcome="live", message=error.message)
+    except ClockError as error:
+        return Restored(uuid=uuid, outcome="failed", message=str(error))
+    try:
+        return _restore_taken(directory, uuid, access)
+    except ClockBusy as error:
+        return Restored(uuid=uuid, outcome="live", message=str(error))
+    except ClockError as error:
+        tried = directory.last_failure(uuid)
+        message = f"{error}; the guardian had failed too: {tried}" if tried else str(error)
+        return Restored(uuid=uuid, outcome="failed", message=message)
+    finally:
+        os.close(lock_fd)
+
+
+def _restore_taken(directory: LeaseDirectory, uuid: str, access: Access) -> Restored:
+    notes: list[str] = []
+    before = directory.read(uuid)
+    kept = _settle_old(directory, uuid, access, notes)
+    if kept is not None:
+        text = f"{kept.name or uuid} is kept at {kept.requested_mhz} MHz on purpose"
+        return Restored(uuid=uuid, outcome="kept", message=text)
+    if notes:
+        return Restored(uuid=uuid, outcome="restored", message=notes[0])
+    name = before.name if before is not None and before.name else uuid
+    text = f"{name}: the journal of an earlier boot was dropped; a reboot unlocks"
+    return Restored(uuid=uuid, outcome="discarded", message=text)
+
+
+def known_state(controller: ClockController, *, path: Path | None = None) -> ClockState:
+    """The controller's state with what the journal knows of locks made by usv-tui."""
+    state = controller.state()
+    if not isinstance(controller, HardwareClocks):
+        return state
+    with contextlib.closing(LeaseDirectory.open(path, create=False)) as directory:
+        entry = directory.read(controller.uuid)
+    if entry is None or owner_of(entry) is Owner.OLD_BOOT:
+        return state
+    who = {
+        Owner.LIVE: f"by usv-tui, pid {entry.pid}",
+        Owner.DEAD: f"by a run that died, pid {entry.pid}: `usv-tui clocks restore` undoes it",
+        Owner.ELSEWHERE: f"by usv-tui on {entry.host}",
+    }[owner_of(entry)]
+    if entry.keep:
+        who = "on purpose: `usv-tui clocks unlock` undoes it"
+    return msgspec.structs.replace(
+        state,
+        hold=ClockHold.PENDING,
+        locked_mhz=entry.requested_mhz,
+        mem_locked_mhz=entry.mem_mhz,
+        evidence=f"locked at {entry.requested_mhz} MHz {who}",
+    )
+
+
+def unlock(controller: ClockController, *, path: Path | None = None) -> str:
+    """Undo a kept or left-over lock; without any on record, reset the device all the same.
+
+    Returns what was done, in a line.
+
+    Raises:
+        ClockBusy: a live run holds it.
+        ClockError: it could not be done; the message has the command to type.
+    """
+    if not isinstance(controller, HardwareClocks):
+        controller.undo(controller.plan_undo())
+        return "unlocked"
+    with contextlib.ExitStack() as stack:
+        stack.callback(controller.close)
+        directory = stack.enter_context(contextlib.closing(LeaseDirectory.open(path)))
+        stack.callback(os.close, directory.take(controller.uuid))
+        notes: list[str] = []
+        kept = _settle_old(directory, controller.uuid, controller.access, notes)
+        if notes:
+            return notes[0]
+        if kept is None:
+            controller.undo(_plain_reset(controller))
+            return f"{controller.info.name}: reset, though no lock of ours was on record"
+        controller.undo(kept.undo)
+        directory.remove(controller.uuid)
+        return f"{controller.info.name}: unlocked from {kept.requested_mhz} MHz"
+
+
+def _plain_reset(controller: HardwareClocks) -> ClockUndo:
+    is_amd = controller.kind == "amd"
+    return ClockUndo(
+        uuid=controller.uuid,
+        kind=controller.kind,
+        pci=(controller.info.pci or "").lower() if is_amd else controller.info.pci,
+        actions=[["level", "auto", "", ""]] if is_amd else [["reset-sm"]],
+    )
