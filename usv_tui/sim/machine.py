@@ -56,7 +56,9 @@ class Presence:
 class Item:
     """A piece of device work in a stream's queue; a length of zero makes it a time stamp."""
 
-    __slots__ = ("activity", "cycles", "end_s", "fixed_s", "left", "ready_s", "start_s", "warm")
+    __slots__ = (
+        "activity", "busy_s", "cycles", "end_s", "fixed_s", "left", "ready_s", "start_s", "warm",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -77,6 +79,8 @@ class Item:
         self.start_s = -1.0
         self.end_s = -1.0
         """Negative until it is done."""
+        self.busy_s = 0.0
+        """How long its stream had worked, all in all, when it was done."""
 
 
 class Stream:
@@ -86,9 +90,10 @@ class Stream:
         self.queue: deque[Item] = deque()
         self.cursor_s = 0.0
         """Up to here everything has been decided."""
-        self.work_s = 0.0
-        self.active_s = 0.0
         self.busy_s = 0.0
+        """How long it has worked, all in all."""
+        self.active_s = 0.0
+        """Activity times seconds, in this tick."""
 
     def run(self, until_s: float, tick_end_s: float, per_mhz: float, gain: float) -> None:
         """Do what ends by `until_s`, within one tick of constant clock."""
@@ -112,29 +117,24 @@ class Stream:
                 if item.start_s < 0.0:
                     item.start_s = start_s
                 item.end_s = end_s
+                now_s = end_s
+                self.active_s += span_s * item.activity
+                self.busy_s += span_s
+                item.busy_s = self.busy_s
                 queue.popleft()
             elif is_whole:
                 if item.start_s < 0.0:
                     item.start_s = start_s
-                end_s = tick_end_s
                 span_s = tick_end_s - start_s
                 item.left -= span_s / whole_s
-                now_s = end_s
                 self.active_s += span_s * item.activity
                 self.busy_s += span_s
                 break
             else:
                 break
-            now_s = end_s
-            self.active_s += span_s * item.activity
-            self.busy_s += span_s
         if is_whole:
             now_s = tick_end_s
         self.cursor_s = now_s
-
-    def queued_s(self, per_mhz: float) -> float:
-        """Time that the queue would take at a clock."""
-        return sum((item.fixed_s + item.cycles * per_mhz) * item.left for item in self.queue)
 
 
 class Machine:
@@ -158,6 +158,7 @@ class Machine:
         self._keep = 0 if keep_all else math.ceil(_KEEP_S / self.board.dt_s)
         self._tick = 0
         self._tick_end_s = self.board.dt_s
+        self._total_s = 0.0
         self._gain = 1.0
         self._extra_w = 0.0
         self._look_around(0.0)
@@ -172,7 +173,7 @@ class Machine:
         """How much longer everything takes now because of neighbours."""
         return self._gain
 
-    def neighbours_at(self) -> list[Neighbour]:
+    def neighbours_now(self) -> list[Neighbour]:
         """Who else is on the card in the current tick."""
         at_s = self._tick * self.board.dt_s
         return [p.neighbour for p in self._presences if p.at(at_s)]
@@ -181,7 +182,6 @@ class Machine:
         """Let time pass up to `until_s`; no work may be added before that afterwards."""
         board = self.board
         streams = self.streams
-        main = streams[0]
         while True:
             tick_end_s = self._tick_end_s
             limit_s = min(until_s, tick_end_s)
@@ -190,31 +190,19 @@ class Machine:
                 stream.run(limit_s, tick_end_s, per_mhz, self._gain)
             if until_s < tick_end_s:
                 return
-            if len(streams) == 1:
-                active_s, busy_s = main.active_s, main.busy_s
-                main.active_s = main.busy_s = 0.0
-            else:
-                active_s, busy_s = self._collect()
-            self._close_tick(active_s, busy_s)
+            self._close_tick()
 
-    def advance_until_idle(self) -> float:
-        """Run until every queue is empty; returns the time. For work that is known beforehand."""
-        while any(stream.queue for stream in self.streams):
-            self.advance(self._tick_end_s)
-        return max(stream.cursor_s for stream in self.streams)
-
-    def _collect(self) -> tuple[float, float]:
-        active_s = busy_s = 0.0
+    def _close_tick(self) -> None:
+        dt_s = self.board.dt_s
+        active_s = total_s = 0.0
         for stream in self.streams:
             active_s += stream.active_s
-            busy_s += stream.busy_s
-            stream.active_s = stream.busy_s = 0.0
-        return min(active_s, self.dt_s), min(busy_s, self.dt_s)
-
-    def _close_tick(self, active_s: float, busy_s: float) -> None:
-        dt_s = self.board.dt_s
+            total_s += stream.busy_s
+            stream.active_s = 0.0
+        busy = min((total_s - self._total_s) / dt_s, 1.0)
+        self._total_s = total_s
         rows = self.rows
-        rows.append(self.board.step(active_s / dt_s, busy_s / dt_s, self._extra_w))
+        rows.append(self.board.step(min(active_s / dt_s, 1.0), busy, self._extra_w))
         self._tick += 1
         # From the number, not by adding up: the grid must not depend on how long it has run.
         self._tick_end_s = (self._tick + 1) * dt_s

@@ -185,20 +185,24 @@ class Board:
         reasons = self.reasons
         if reasons & 0x64:
             self._count(reasons)
-        row = TickRow(
-            self.table[index],
+        row = self.look(busy)
+        self._govern(busy)
+        return row
+
+    def look(self, busy: float = 0.0) -> TickRow:
+        """The state as it is."""
+        return TickRow(
+            self.table[self.index],
             self.temp_c,
             self.sink_c,
-            power_w,
+            self.power_w,
             self.energy_j,
             busy,
-            reasons,
+            self.reasons,
             self.power_capped_ns,
             self.thermal_ns,
             self.hw_thermal_ns,
         )
-        self._govern(busy)
-        return row
 
     def _count(self, reasons: int) -> None:
         tick_ns = self.card.governor_ns
@@ -220,8 +224,9 @@ class Board:
             self.idle_s = 0.0
         else:
             self.idle_s += self.dt_s
-            if self.idle_s >= card.idle_after_s and (locked is None or not self.lock_is_floor):
-                self.index = min(self.idle_index, limit)
+            if self.idle_s >= card.idle_after_s:
+                is_pinned = locked is not None and self.lock_is_floor
+                self.index = limit if is_pinned else min(self.idle_index, limit)
                 self.reasons = 1
                 self._cool()
                 return

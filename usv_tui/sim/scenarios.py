@@ -357,7 +357,7 @@ _ALL = (
         kernels=(
             _gemm(activity=0.3),
             _softmax(activity=0.25, synchronises=True),
-            _copy(name="copy-aside", activity=0.2, side_stream=True),
+            _copy(name="copy-aside", t0_ns=5.0e4, activity=0.2, side_stream=True),
         ),
     ),
     Scenario(

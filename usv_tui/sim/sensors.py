@@ -9,6 +9,7 @@ from usv_tui.sim.physics import TickRow
 from usv_tui.sim.profiles import Card
 
 _MEM_HOTTER_C = 6.0
+_UTIL_WINDOW_S = 0.25
 
 
 class Sensed(NamedTuple):
@@ -19,7 +20,6 @@ class Sensed(NamedTuple):
     temp_c: float
     mem_temp_c: float
     energy_mj: int
-    util_pct: float
     fan_pct: float
     pstate: int
     reasons: int
@@ -61,7 +61,6 @@ class Sensors:
             float(round(row.temp_c)),
             float(round(row.sink_c + _MEM_HOTTER_C)),
             round(energy_j * 1e3),
-            float(round(100.0 * row.busy)),
             float(round(fan)),
             8 if row.reasons & Reason.IDLE else (2 if card.key in {"rtx", "partial"} else 0),
             row.reasons,
@@ -69,6 +68,11 @@ class Sensors:
             row.thermal_ns,
             row.hw_thermal_ns,
         )
+
+    def utilisation(self, rows: Sequence[TickRow]) -> float:
+        """Busy share of the last quarter of a second, percent."""
+        last = rows[-max(1, round(_UTIL_WINDOW_S / self._dt_s)) :]
+        return float(round(100.0 * sum(row.busy for row in last) / len(last)))
 
     def _energy(self, rows: Sequence[TickRow], first_row: int, at_s: float) -> float:
         """Joules spent up to a time, interpolated within its tick."""

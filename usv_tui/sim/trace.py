@@ -227,18 +227,19 @@ def _harvest(
     card = machine.card
     count = len(plan.kernels)
     starts_s = np.array([item.start_s for item in items]).reshape(-1, 3)
-    ends_s = np.array([item.end_s for item in items]).reshape(-1, 3)
-    done = int(np.count_nonzero(ends_s[:, 2] >= 0.0))
+    ends_s = np.array([item.end_s for item in items[2::3]])
+    busy_s = np.array([item.busy_s for item in items]).reshape(-1, 3)
+    done = int(np.count_nonzero(ends_s >= 0.0))
     is_blocked = bool(len(order) > 1 and (np.diff(order) >= 0).all() and count > 1)
     if not is_blocked:
         done -= done % count
-    starts_s, ends_s, order = starts_s[:done], ends_s[:done], order[:done]
+    starts_s, busy_s, order = starts_s[:done], busy_s[:done], order[:done]
     opened_s, closed_s = starts_s[:, 0], starts_s[:, 2]
     tick_s = card.tick_ns * 1e-9
     window_ns = (
         np.floor(closed_s / tick_s).astype(np.int64) - np.floor(opened_s / tick_s).astype(np.int64)
     ) * card.tick_ns
-    gap_s = (starts_s[:, 1] - ends_s[:, 0]) + (closed_s - ends_s[:, 1])
+    gap_s = closed_s - opened_s - (busy_s[:, 1] - busy_s[:, 0]) - card.event_ns * 1e-9
     rounds, slots = np.divmod(np.arange(done, dtype=np.int64), count)
     if is_blocked:
         firsts = np.searchsorted(order, np.arange(count))
