@@ -1,0 +1,209 @@
+"""The final table: what stays on stdout after a run, as text or Markdown.
+
+One unit a column; a failed row keeps its place with the reason; what the numbers depend on (timer,
+device, clocks, seed, cache, pace) stands under them.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from usv_tui.model import Answer, ClockHold, Ratio, RowState, TimerInfo
+from usv_tui.report import grid
+from usv_tui.report.grid import Column
+from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.units import DASH, count, duration, fixed, in_unit, percent, time_unit
+
+_MIN_SHARE = 0.005
+"""Reasons that were active for less of the samples are not mentioned."""
+
+
+def render(snapshot: Snapshot, *, markdown: bool = False, width: int | None = None) -> str:
+    """The table of a session with everything that the numbers depend on under it."""
+    body = table(snapshot.rows, markdown=markdown, width=width)
+    facts = notes(snapshot)
+    if markdown:
+        lines = [f"- {label}: {grid.escape(text)}" for label, text in facts]
+    else:
+        widest = max((len(label) for label, _ in facts), default=0)
+        lines = [f"{label:<{widest}}  {text}" for label, text in facts]
+    return "\n".join([body, "", *lines])
+
+
+def table(rows: Sequence[RowView], *, markdown: bool = False, width: int | None = None) -> str:
+    """The rows alone. Columns in which no row has anything are left out."""
+    if not rows:
+        return "no benchmarks"
+    columns = [c for c in _columns(rows) if not (c.drop and c.is_empty)]
+    return grid.markdown(columns) if markdown else grid.text(columns, width)
+
+
+def _columns(rows: Sequence[RowView]) -> list[Column]:
+    unit = time_unit(row.whole.median_s for row in rows)
+    bases = {row.baseline_name for row in rows if row.ratio is not None}
+    decimals = _ratio_decimals(row.ratio for row in rows)
+
+    def times(pick: Callable[[RowView], float | None]) -> list[str]:
+        return [in_unit(pick(row), unit) for row in rows]
+
+    return [
+        Column("benchmark", [_name(row) for row in rows], is_code=True, least=20),
+        Column("n", [count(row.whole.n) for row in rows], is_number=True, drop=4),
+        Column(f"median {unit.name}", times(lambda row: row.whole.median_s), is_number=True),
+        Column("std %", [percent(row.whole.rel_std) for row in rows], is_number=True, drop=3),
+        Column(f"min {unit.name}", times(lambda row: row.whole.min_s), is_number=True, drop=6),
+        Column("TFLOP/s", _rates(rows, lambda row: row.flops, 1e12), is_number=True, drop=2),
+        Column("GB/s", _rates(rows, lambda row: row.bytes, 1e9), is_number=True, drop=2),
+        Column("ratio", [_ratio(row, bases, decimals) for row in rows], drop=1),
+        Column("against", [_against(row) for row in rows], is_code=True, drop=5),
+        Column("notes", [_remarks(row) for row in rows], drop=1, least=16),
+    ]
+
+
+def _name(row: RowView) -> str:
+    return row.name if row.parent is None else f"  {row.name}"
+
+
+def _rates(
+    rows: Sequence[RowView], work: Callable[[RowView], float | None], scale: float
+) -> list[str]:
+    """Work per second at the whole run's median: at least three digits in every row."""
+    values = []
+    for row in rows:
+        amount, median = work(row), row.whole.median_s
+        values.append(amount / median / scale if amount and median else None)
+    usable = [v for v in values if v is not None and math.isfinite(v) and v > 0]
+    decimals = _decimals(min(usable, default=1.0), digits=3)
+    return [fixed(value, decimals) for value in values]
+
+
+def _decimals(smallest: float, digits: int) -> int:
+    return max(0, min(4, digits - 1 - math.floor(math.log10(smallest))))
+
+
+def _half_width(ratio: Ratio | None) -> float | None:
+    if ratio is None or ratio.ratio is None or ratio.low is None or ratio.high is None:
+        return None
+    half = max(ratio.high - ratio.ratio, ratio.ratio - ratio.low)
+    return half if math.isfinite(half) else None
+
+
+def _ratio_decimals(ratios: Iterable[Ratio | None]) -> int:
+    """As many as the narrowest interval deserves."""
+    widths = [w for w in map(_half_width, ratios) if w is not None and w > 0]
+    return max(2, _decimals(min(widths), digits=1)) if widths else 3
+
+
+def _ratio(row: RowView, bases: set[str], decimals: int) -> str:
+    """`0.771x ±0.004 faster`, or what stands in for it."""
+    ratio = row.ratio
+    if ratio is None:
+        return "baseline" if row.name in bases else ""
+    if ratio.ratio is None:
+        return f"{DASH} {ratio.answer}"
+    half = _half_width(ratio)
+    spread = f" ±{half:.{decimals}f}" if half is not None else ""
+    note = f" ({ratio.note})" if ratio.note and ratio.answer is Answer.UNDECIDED else ""
+    return f"{ratio.ratio:.{decimals}f}x{spread} {ratio.answer}{note}"
+
+
+def _against(row: RowView) -> str:
+    """The baseline's name, or of a like name only the parameters that differ."""
+    base = row.baseline_name
+    if row.ratio is None or not base:
+        return ""
+    head, _, inside = base.partition("[")
+    own_head, _, own_inside = row.name.partition("[")
+    if head != own_head or not inside.endswith("]") or not own_inside.endswith("]"):
+        return base
+    own = set(own_inside[:-1].split(","))
+    return ",".join(part for part in inside[:-1].split(",") if part not in own) or base
+
+
+def _remarks(row: RowView) -> str:
+    """State, findings and limits of a row, in words."""
+    if row.error:
+        return f"FAILED: {row.error}"
+    words = [row.state.value] if row.state is not RowState.RUNNING and row.detail else []
+    if row.state in (RowState.OFF, RowState.STUCK, RowState.FAILED) and not words:
+        words.append(row.state.value)
+    if row.word:
+        words.append(row.word.value)
+    if row.cache != "warm":
+        words.append(f"cache {row.cache}")
+    if row.mode != "eager":
+        words.append(row.mode)
+    words += row.badges
+    words += [f"{word} {share:.0%}" for word, share in row.throttled if share >= _MIN_SHARE]
+    if row.stalls:
+        words.append(f"{count(row.stalls)} stall{'s' if row.stalls > 1 else ''}")
+    return ", ".join(words)
+
+
+# -- what the numbers depend on
+
+
+def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Labelled facts: suite, device, timer, clocks, run, and what was skipped or cut short."""
+    facts = [("file", snapshot.suite or DASH)]
+    if snapshot.simulated:
+        facts.append(("simulated", snapshot.simulated))
+    facts += [
+        ("device", _device(snapshot)),
+        ("timer", _timer(snapshot.timer)),
+        ("clocks", _clocks(snapshot)),
+        ("run", _run(snapshot)),
+    ]
+    if snapshot.telemetry_state:
+        facts.append(("telemetry", snapshot.telemetry_state))
+    if snapshot.stop_reason:
+        cut = "" if snapshot.complete else " (incomplete)"
+        facts.append(("ended", f"{snapshot.stop_reason}{cut}"))
+    facts += [("skipped", f"{name}: {reason}") for name, reason in snapshot.skipped]
+    return facts
+
+
+def _device(snapshot: Snapshot) -> str:
+    config, info = snapshot.config, snapshot.device
+    name = f" {info.name}" if info is not None and info.name else ""
+    why = f" ({config.device_reason})" if config.device_reason else ""
+    return f"{config.device}{name}{why}"
+
+
+def _timer(info: TimerInfo | None) -> str:
+    if info is None:
+        return DASH
+    parts = [f"{info.name} ({info.reason})" if info.reason else info.name]
+    if info.resolution_ns is not None:
+        parts.append(f"resolution {info.resolution_ns} ns")
+    if info.floor_ns is not None:
+        parts.append(f"floor {info.floor_ns} ns")
+    return ", ".join(parts)
+
+
+def _clocks(snapshot: Snapshot) -> str:
+    state = snapshot.clocks
+    words = [f"{state.hold}"]
+    if state.hold in (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD):
+        words.append(f"{state.locked_mhz} MHz")
+    text = " ".join(words)
+    evidence = state.evidence or (state.reason if state.hold is ClockHold.UNKNOWN else "")
+    return f"{text} ({evidence})" if evidence else text
+
+
+def _run(snapshot: Snapshot) -> str:
+    config = snapshot.config
+    excluded = sum(row.n_excluded for row in snapshot.rows)
+    parts = [
+        f"{count(snapshot.rounds)} rounds",
+        f"{count(snapshot.samples)} samples in {duration(snapshot.elapsed_s)}",
+    ]
+    if excluded:
+        parts.append(f"{count(excluded)} of warm-up or ramp left out")
+    if len(snapshot.epochs) > 1:
+        parts.append(f"statistics since {snapshot.epochs[-1].label}")
+    parts += [
+        f"seed {config.seed}" if config.interleave else "one row after the other",
+        f"cache {config.cache}",
+        f"pace {snapshot.pace}",
+    ]
+    return ", ".join(parts)
