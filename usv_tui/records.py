@@ -7,7 +7,7 @@ Schema history
   1  first version
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -293,6 +293,28 @@ def decode(data: bytes | bytearray | memoryview) -> AnyRecord:
     return _decoder.decode(data)
 
 
+def encode_batch(records: Sequence[AnyRecord]) -> bytes:
+    """Several records as one MessagePack array.
+
+    What a user's file brought and MessagePack cannot hold (half a character, an integer above 64
+    bits, any object) goes in as text: it must neither end a run nor cost the records beside it.
+    """
+    try:
+        return _encoder.encode(records)
+    except (TypeError, OverflowError, UnicodeEncodeError):
+        return _encoder.encode([_plain(msgspec.to_builtins(r, enc_hook=str)) for r in records])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 class Command(msgspec.Struct, frozen=True, array_like=True):
     """What a user may ask of a running worker.
 
@@ -334,4 +356,5 @@ __all__ = [
     "Timing",
     "decode",
     "encode",
+    "encode_batch",
 ]

@@ -17,7 +17,7 @@ import msgspec
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import work
 from usv_tui.model import WorkRequest
-from usv_tui.records import AnyRecord, Command, Samples
+from usv_tui.records import AnyRecord, Command, Samples, encode_batch
 from usv_tui.session.live import read_frame, write_frame
 from usv_tui.timesource import MonotonicTime
 
@@ -30,7 +30,6 @@ class _Sender:
 
     def __init__(self, fd: int) -> None:
         self._pipe = os.fdopen(fd, "wb")
-        self._encode = msgspec.msgpack.Encoder().encode
         self._batch: list[AnyRecord] = []
         self._sent_ns = 0
         self._now_ns = MonotonicTime.now_ns
@@ -48,7 +47,7 @@ class _Sender:
         batch, self._batch = self._batch, []
         if batch:
             try:
-                write_frame(self._pipe, self._encode(batch))
+                write_frame(self._pipe, encode_batch(batch))
             except BrokenPipeError:
                 os._exit(0)
 

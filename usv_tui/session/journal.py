@@ -16,13 +16,12 @@ import msgspec
 import platformdirs
 
 from usv_tui.errors import UsageError
-from usv_tui.records import SCHEMA, AnyRecord, Start
+from usv_tui.records import SCHEMA, AnyRecord, Start, encode_batch
 
 MAGIC = b"USVJ\x01\r\n\x1a"
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[list[AnyRecord]] = msgspec.msgpack.Decoder(list[AnyRecord])
 
 
@@ -45,6 +44,11 @@ class Journal:
         """Why nothing is written any more; empty while all is well."""
         self.bytes_written = 0
         self._pending: list[AnyRecord] = []
+        if path.parent.exists() and not path.parent.is_dir():
+            raise UsageError(
+                f"cannot write {path}: {path.parent} is not a directory",
+                "give a writable path with --save",
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -67,7 +71,7 @@ class Journal:
         pending, self._pending = self._pending, []
         if not pending or self.failure:
             return
-        payload = zlib.compress(_encoder.encode(pending), 1)
+        payload = zlib.compress(encode_batch(pending), 1)
         self._write(_FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
 
     def close(self) -> None:
