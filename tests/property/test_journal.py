@@ -1,0 +1,74 @@
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import records
+from usv_tui.errors import UsageError
+from usv_tui.records import SCHEMA, Start
+from usv_tui.session.journal import MAGIC, Journal, read
+
+# A record that stands for a newer schema is refused as a whole: see the unit tests.
+READABLE = records().filter(lambda r: not isinstance(r, Start) or r.schema <= SCHEMA)
+FLUSHES = st.lists(st.lists(READABLE, min_size=1, max_size=3), max_size=4)
+
+
+def write(path, flushes):
+    """Write a session; the file's size after each flush."""
+    journal = Journal(path)
+    sizes = [path.stat().st_size]
+    for batch in flushes:
+        journal.add(batch)
+        journal.flush()
+        sizes.append(path.stat().st_size)
+    journal.close()
+    return sizes
+
+
+@given(FLUSHES, st.data())
+def test_a_session_cut_at_any_byte_reads_up_to_its_last_whole_flush(flushes, data):
+    """Whatever byte a crash cuts at, exactly the flushes that were whole come back."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cut.usv"
+        sizes = write(path, flushes)
+        cut = data.draw(st.integers(0, sizes[-1]))
+        path.write_bytes(path.read_bytes()[:cut])
+
+        found = list(read(path))
+
+    whole = sum(size <= cut for size in sizes[1:])
+    assert found == [record for batch in flushes[:whole] for record in batch]
+
+
+@given(FLUSHES.filter(bool), st.data())
+def test_a_damaged_byte_never_gives_a_wrong_record(flushes, data):
+    """A flipped bit ends the reading before the damage; no record that was not written appears."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bad.usv"
+        sizes = write(path, flushes)
+        content = bytearray(path.read_bytes())
+        at = data.draw(st.integers(len(MAGIC), sizes[-1] - 1))
+        content[at] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(content)
+
+        found = list(read(path))
+
+    whole = sum(size <= at for size in sizes[1:])
+    assert found == [record for batch in flushes[:whole] for record in batch]
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_something_else_are_refused_or_empty(content):
+    """Reading any file either yields nothing or says in one line that it is no session."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "other.usv"
+        path.write_bytes(content)
+        found, complaint = [], ""
+        try:
+            found = list(read(path))
+        except UsageError as error:
+            complaint = str(error)
+
+    assert found == []
+    assert "\n" not in complaint
