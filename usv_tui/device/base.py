@@ -1,10 +1,29 @@
 """The seams of the device layer. Each has a simulated twin in `usv_tui.sim.device`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntFlag
 from typing import Protocol
 
 from usv_tui.model import ClockState, ClockUndo, DeviceInfo, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which physical device a framework's ordinal means, in terms that other libraries know."""
+
+    vendor: str
+    """nvidia or amd."""
+    ordinal: int
+    """The framework's own number: for messages only."""
+    name: str = ""
+    uuid: str | None = None
+    """As the framework spells it, without a `GPU-` or `MIG-` prefix."""
+    pci: str | None = None
+    """`dddd:bb:dd.f` in lower case."""
+    memory_bytes: int | None = None
+    is_only: bool = False
+    """True when the framework sees one device and nothing narrows what it may see."""
 
 
 class Tier(IntFlag):

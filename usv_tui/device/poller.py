@@ -131,7 +131,10 @@ class Poller:
         self._last_good_ns: int | None = None
         self._last_emit_ns: int | None = None
         self._lost_ns = 0
+        self._is_lost = False
+        """Between the notice of a loss and the first values after it."""
         self._gaps = 0
+        self._gap_ns = 0
         self._looks = 0
         self._others: list[int] = []
 
@@ -246,7 +249,6 @@ class Poller:
         return max(0, self._next_ns - self._time.now_ns())
 
     def _open(self, now_ns: int) -> None:
-        was_lost = self._phase is _Phase.LOST
         try:
             with self._turn():
                 info = self._timed("open", self._source.open)
@@ -259,9 +261,6 @@ class Poller:
             self._reason = ""
             self._start_schedule()
             self._emit_info(info)
-            if was_lost:
-                gone_s = round((self._origin_ns - self._lost_ns) / NS_PER_S, 1)
-                self._note("telemetry recovered", "info", after_s=gone_s)
 
     def _start_schedule(self) -> None:
         now_ns = self._time.now_ns()
@@ -320,6 +319,10 @@ class Poller:
             self._lose(_why(error), now_ns)
             return
         self._asked &= ~tiers
+        if self._is_lost and _has_values(reading):
+            self._is_lost = False
+            gone_s = round((end_ns - self._lost_ns) / NS_PER_S, 1)
+            self._note("telemetry recovered", "info", after_s=gone_s)
         self._gaps = 0
         self._reason = ""
         self._last_good_ns = end_ns
@@ -379,18 +382,18 @@ class Poller:
         self._reason = reason
         if not self._gaps:
             self._emit_gap(now_ns)
-            self._lost_ns = now_ns
+            self._gap_ns = now_ns
         self._gaps += 1
-        if now_ns - self._lost_ns > LOST_AFTER_NS:
+        if now_ns - self._gap_ns > LOST_AFTER_NS:
             self._lose(reason, now_ns)
             return
         self._next_ns = now_ns + min(FIRST_GAP_NS << min(self._gaps - 1, 8), LAST_GAP_NS)
 
     def _lose(self, reason: str, now_ns: int) -> None:
         """The source failed as a whole: close it and open it again every 30 s."""
-        if self._phase is not _Phase.LOST:
-            if not self._gaps:
-                self._lost_ns = now_ns
+        if not self._is_lost:
+            self._is_lost = True
+            self._lost_ns = self._gap_ns if self._gaps else now_ns
             self._emit_gap(self._time.now_ns())
             self._note("telemetry lost", "warn", reason=reason, retry_s=REOPEN_NS // NS_PER_S)
         self._phase = _Phase.LOST
@@ -453,6 +456,12 @@ def _essence(info: DeviceInfo) -> object:
         for name, sensor in info.sensors.items()
     }
     return info.uuid, info.name, info.driver, info.power_limit_mw, info.note, sensors
+
+
+def _has_values(reading: Reading) -> bool:
+    """True when the device itself was read, not only some statistic."""
+    values = (reading.sm_mhz, reading.power_mw, reading.temp_c, reading.energy_mj)
+    return any(value is not None for value in values)
 
 
 def _why(error: BaseException) -> str:

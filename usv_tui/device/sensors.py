@@ -26,6 +26,11 @@ FAILING_RETRY_NS = 10 * S
 MEMORY = 64
 """How many calls and changes the cost and the refresh period are learned from."""
 
+ENOUGH_STEPS = 5
+LOOKS_STAMPED, LOOKS_UNSTAMPED = 1.5, 2.5
+"""Looks between two changes from which a refresh period can be learned: the device's own stamps
+are exact, times of looks are off by up to one look."""
+
 NOT_READ = "not read yet"
 
 CLOCK_EVENT_WITNESSES = Reason.HW_THERMAL | Reason.HW_POWER_BRAKE
@@ -45,12 +50,9 @@ def confirmed_reasons(previous: int | None, current: int | None) -> int:
     return current if is_witnessed else current & ~int(Reason.HW_SLOWDOWN)
 
 
-def is_all_ones(value: int) -> bool:
-    """True for the all-ones patterns with which drivers mark an absent 8 to 64-bit value."""
-    return value in _ALL_ONES
-
-
-_ALL_ONES = frozenset((1 << bits) - 1 for bits in (8, 16, 32, 64))
+def is_all_ones(value: int, *widths: int) -> bool:
+    """True for the all-ones patterns of these bit widths, with which drivers mark "no value"."""
+    return any(value == (1 << bits) - 1 for bits in widths)
 
 
 class MonotonicCounter:
@@ -92,13 +94,17 @@ class _Sensor:
     """What is known of one quantity."""
 
     __slots__ = (
-        "at_ns", "changed_ns", "costs", "failures", "info", "is_final", "look", "looks_since",
-        "new_ns", "reason", "retry_ns", "stamp_ns", "steps", "value",
+        "at_ns", "changed_ns", "costs", "failures", "field", "info", "is_final", "last", "look",
+        "looks_since", "new_ns", "part", "reason", "refresh_ns", "retry_ns", "stamp_ns", "steps",
+        "value",
     )  # fmt: skip
 
-    def __init__(self, info: SensorInfo) -> None:
-        self.info = info
+    def __init__(self, name: str) -> None:
+        self.field, _, self.part = name.partition(".")
+        self.info = SensorInfo()
         self.value: Any = None
+        self.last: Any = None
+        """The last value seen, even if it was given up since."""
         self.at_ns = 0
         self.stamp_ns: int | None = None
         self.changed_ns: int | None = None
@@ -111,6 +117,7 @@ class _Sensor:
         self.retry_ns = 0
         self.look = 0
         self.looks_since = 0
+        self.refresh_ns: int | None = None
         self.steps: deque[tuple[int, int]] = deque(maxlen=MEMORY)
         self.costs: deque[int] = deque(maxlen=MEMORY)
 
@@ -120,23 +127,25 @@ class _Sensor:
             self.steps.append((when_ns - self.changed_ns, self.looks_since))
         self.changed_ns = when_ns
         self.looks_since = 0
+        if len(self.steps) >= ENOUGH_STEPS:
+            self._learn_refresh()
 
-    def refresh_ns(self) -> int | None:
-        """Median time between two changes, None while it cannot be told from the polling period.
+    def _learn_refresh(self) -> None:
+        """Median time between two changes, as long as looks come often enough to see it.
 
-        A value that is new at every look changes at least as often as it is read; only the
-        device's own stamps say more than that.
+        A value that is new at every look only says that it changes at least as often as it is
+        read; what was learned from quicker looks before stays.
         """
-        if len(self.steps) < 4:
-            return None
         looks = statistics.fmean(looks for _, looks in self.steps)
-        if self.stamp_ns is None and looks < 1.5:
-            return None
-        return round(statistics.median(step for step, _ in self.steps))
+        if looks >= (LOOKS_STAMPED if self.stamp_ns is not None else LOOKS_UNSTAMPED):
+            self.refresh_ns = round(statistics.median(step for step, _ in self.steps))
 
 
 class SensorBoard:
-    """All sensors of one device, keyed by the field of `Reading` that they fill."""
+    """All sensors of one device, keyed by the field of `Reading` that they fill.
+
+    A key `field.part` fills one entry of a field that is a dictionary.
+    """
 
     def __init__(self, fields: Iterable[str], reason: str = NOT_READ) -> None:
         """Know these fields; each starts as unavailable for `reason`."""
@@ -144,7 +153,7 @@ class SensorBoard:
         """Grows when a sensor's availability, source or label changes."""
         self._look = 0
         self._look_ns = 0
-        self._sensors = {name: _Sensor(SensorInfo()) for name in fields}
+        self._sensors = {name: _Sensor(name) for name in fields}
         for sensor in self._sensors.values():
             sensor.reason = reason
 
@@ -196,7 +205,6 @@ class SensorBoard:
         sensor = self._sensors[name]
         if sensor.failures < FAILING_AFTER - 1:
             self.gap(name, reason, now_ns)
-            sensor.retry_ns = now_ns
             return
         sensor.failures += 1
         sensor.retry_ns = now_ns + FAILING_RETRY_NS
@@ -216,6 +224,10 @@ class SensorBoard:
         """False once the quantity is known not to exist here."""
         return not self._sensors[name].is_final
 
+    def is_failing(self, name: str) -> bool:
+        """True while the last look at the quantity failed."""
+        return self._sensors[name].failures > 0
+
     def wants(self, name: str, now_ns: int) -> bool:
         """True when the quantity should be asked for now."""
         sensor = self._sensors[name]
@@ -233,13 +245,14 @@ class SensorBoard:
     def put(self, name: str, value: Any, stamp_ns: int | None = None) -> None:
         """A value of this look; `stamp_ns` is the device's own time of it, where it has one."""
         sensor = self._sensors[name]
-        sensor.look = self._look
         sensor.looks_since += 1
-        if stamp_ns is not None:
-            is_new = stamp_ns != sensor.stamp_ns
-            sensor.stamp_ns = stamp_ns
-        else:
-            is_new = value != sensor.value
+        is_new = value != sensor.last or (stamp_ns is not None and stamp_ns != sensor.stamp_ns)
+        sensor.last, sensor.stamp_ns = value, stamp_ns
+        if stamp_ns is None or is_new:
+            sensor.look = self._look
+        elif sensor.value is None:
+            return  # the very measurement that was given up as too old
+        # The same stamp again is the same measurement: its age goes on growing.
         if is_new:
             sensor.note_change(self._look_ns if stamp_ns is None else stamp_ns)
             sensor.new_ns = self._look_ns
@@ -258,6 +271,13 @@ class SensorBoard:
         """Why there is no value; None when there is one."""
         return self._sensors[name].reason
 
+    def age_ns(self, name: str, now_ns: int) -> int | None:
+        """How old the measurement is by the device's own stamps; None without a value or stamps."""
+        sensor = self._sensors[name]
+        if sensor.value is None or sensor.stamp_ns is None or sensor.new_ns is None:
+            return None
+        return now_ns - sensor.new_ns
+
     def unchanged_ns(self, name: str) -> int:
         """For how long the value has been the same, at this look."""
         new_ns = self._sensors[name].new_ns
@@ -270,14 +290,18 @@ class SensorBoard:
         """
         values: dict[str, Any] = {}
         ages: dict[str, int] = {}
-        for name, sensor in self._sensors.items():
+        for sensor in self._sensors.values():
             if sensor.value is None:
                 continue
-            values[name] = sensor.value
+            field = sensor.field
+            if sensor.part:
+                values.setdefault(field, {})[sensor.part] = sensor.value
+            else:
+                values[field] = sensor.value
             if sensor.look == self._look:
                 sensor.at_ns = at_ns
             else:
-                ages[name] = at_ns - sensor.at_ns
+                ages[field] = max(ages.get(field, 0), at_ns - sensor.at_ns)
         return Reading(device=device, at_ns=at_ns, ages_ns=ages, **values)
 
     def infos(self) -> dict[str, SensorInfo]:
@@ -286,7 +310,7 @@ class SensorBoard:
             name: msgspec.structs.replace(
                 sensor.info,
                 reason=sensor.reason,
-                refresh_ns=sensor.refresh_ns(),
+                refresh_ns=sensor.refresh_ns,
                 cost_ns=round(statistics.median(sensor.costs)) if sensor.costs else None,
             )
             for name, sensor in self._sensors.items()

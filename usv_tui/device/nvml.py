@@ -1,0 +1,564 @@
+"""Telemetry of an NVIDIA GPU through NVML.
+
+Every quantity has a list of ways to read it, best first: a field id, a newer call, an older call.
+What a driver does not know moves the quantity on to its next way, once and for good. One call
+fetches all field values of a look; each entry has its own return code.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from usv_tui.device.base import Identity, Tier
+from usv_tui.device.nvml_library import (
+    GPU_IS_LOST,
+    INSUFFICIENT_SIZE,
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    RESET_REQUIRED,
+    UNINITIALIZED,
+    UNKNOWN,
+    Nvml,
+    error_code,
+    field_number,
+    short_pci,
+)
+from usv_tui.device.processes import foreign_pids
+from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard, is_all_ones
+from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
+from usv_tui.model import REASON_WORDS, DeviceInfo, Reading
+from usv_tui.timesource import MonotonicTime, TimeSource
+
+_NEVER = {
+    INVALID_ARGUMENT: "not known to this driver",
+    NOT_SUPPORTED: "not supported by this GPU",
+    NO_PERMISSION: "needs more rights",
+    13: "absent from this driver",
+    14: "the board's InfoROM is corrupt",
+    17: "blocked by the operating system (container?)",
+    25: "this driver knows an older form only",
+    26: "withdrawn by this driver",
+}
+"""Codes after which a source is never asked again."""
+_GAP = {
+    NOT_FOUND: "nothing there just now",
+    INSUFFICIENT_SIZE: "the list kept growing",
+    8: "insufficient external power: check the GPU's power cables",
+    10: "timed out",
+    11: "the GPU's interrupt has a problem",
+    19: "in use",
+    20: "out of memory",
+    21: "no data yet",
+    23: "out of resources",
+    27: "not ready",
+}
+"""Codes that pass: ask again, later and later."""
+LOST_LOOKS = 5
+"""Looks in a row in which every sensor failed for no known reason."""
+STALE_NS = 2 * S
+"""A power or energy value that the driver has not refreshed for so long is no value."""
+STUCK_NS = 10 * S
+
+_LIMITS = ((0, "shutdown"), (1, "slowdown"), (2, "memory max"), (3, "gpu max"))
+_LIMIT_MARGINS = ((193, "shutdown"), (194, "slowdown"), (195, "memory max"), (196, "gpu max"))
+_PUBLISHED_SHARES = {"A100": 25, "H100": 25, "V100": 50}
+"""Percent of the time that one power reading looks at (published for these boards, not measured
+here: arXiv 2312.02741)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One way to read a quantity: a field id or a call."""
+
+    source: str
+    unit: str
+    field: tuple[int, int] | None = None
+    """Field id and scope."""
+    call: Callable[[], Any] | None = None
+    label: str = ""
+    window_ns: int | None = None
+
+
+class _Quantity:
+    """One sensor with its ways, best first, and the one in use."""
+
+    def __init__(
+        self,
+        name: str,
+        tier: Tier,
+        ways: list[_Way],
+        check: Callable[[Any], str | None] | None = None,
+        *,
+        is_counter: bool = False,
+    ) -> None:
+        self.name = name
+        self.tier = tier
+        self.ways = ways
+        self.check = check
+        self.counter = MonotonicCounter() if is_counter else None
+
+    @property
+    def way(self) -> _Way:
+        return self.ways[0]
+
+
+class NvmlTelemetry:
+    """One NVIDIA GPU as a watched device."""
+
+    name = "nvml"
+
+    def __init__(
+        self,
+        identity: Identity | str,
+        library_path: str | Path | None = None,
+        time_source: TimeSource | None = None,
+        own_pids: Iterable[int] = (),
+    ) -> None:
+        """Watch the device of this identity (or UUID); nothing is loaded before `open`.
+
+        Args:
+            identity: which device; a text is its UUID.
+            library_path: another libnvidia-ml.so.1 than the system's.
+            time_source: the session's clock.
+            own_pids: processes beside this one whose work on the device is ours.
+        """
+        if isinstance(identity, str):
+            identity = Identity(vendor="nvidia", ordinal=0, uuid=identity)
+        self._identity = identity
+        self._nvml = Nvml(library_path)
+        self._time = time_source or MonotonicTime()
+        self._own_pids = frozenset((os.getpid(), *own_pids))
+        self._board = SensorBoard(_FIELDS)
+        self._quantities: list[_Quantity] = []
+        self._handle: Any = None
+        self._info: DeviceInfo | None = None
+        self._has_reopened = False
+        self._bad_looks = 0
+        self._note = ""
+
+    def open(self) -> DeviceInfo:
+        """Load NVML, find the device and learn what it is; its sensors are learned by reading.
+
+        Raises:
+            TelemetryOff: no library, no driver, or no such device.
+            TelemetryError: NVML failed now.
+        """
+        self.close()
+        self._nvml.open()
+        handle = self._nvml.find(self._identity)
+        is_mig = self._nvml.is_mig(handle)
+        if is_mig:
+            board = self._nvml.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+            if board is None:
+                raise TelemetryOff("the board behind this MIG device cannot be opened")
+            handle = board
+        self._handle = handle
+        self._bad_looks = 0
+        self._info = self._describe(is_mig=is_mig)
+        self._board = SensorBoard(_FIELDS)
+        self._quantities = self._plan(is_mig=is_mig)
+        for quantity in self._quantities:
+            self._declare(quantity)
+        if is_mig:
+            self._drop("util_pct", "not reported under MIG")
+        return self.info()
+
+    def info(self) -> DeviceInfo:
+        """The device and what is known of its sensors now."""
+        info = self._info or DeviceInfo(uuid=self._identity.uuid or "", name="", kind="nvidia")
+        return msgspec.structs.replace(info, sensors=self._board.infos())
+
+    def close(self) -> None:
+        """Release NVML. Never raises."""
+        self._nvml.close()
+        self._handle = None
+
+    def read(self, tiers: Tier) -> Reading:
+        """Read the sensors of the given tiers; each answers or fails by itself.
+
+        Raises:
+            SensorGap: another component shut NVML down; it was opened again.
+            TelemetryOff: that happened once too often.
+            TelemetryError: every sensor fails.
+            DeviceLost: the GPU fell off the bus or needs a reset.
+        """
+        if self._handle is None or self._info is None:
+            raise SensorGap("NVML is not open")
+        start_ns = self._time.now_ns()
+        self._board.begin(start_ns)
+        due = [
+            q for q in self._quantities if q.tier & tiers and self._board.wants(q.name, start_ns)
+        ]
+        self._read_fields([q for q in due if q.way.field is not None])
+        for quantity in due:
+            if quantity.ways and quantity.way.call is not None:
+                self._read_call(quantity)
+        if tiers & Tier.SLOW:
+            self._watch_power(start_ns)
+        self._count_failures([q.name for q in due])
+        at_ns = (start_ns + self._time.now_ns()) // 2
+        return self._board.reading(self._info.uuid, at_ns)
+
+    # --- what there is to read
+
+    def _plan(self, *, is_mig: bool) -> list[_Quantity]:
+        """All quantities of this device with the ways to read them."""
+        api, handle = self._nvml.api, self._handle
+        whole = "whole board" if is_mig else ""
+
+        def call(function: str, *args: Any) -> Callable[[], Any]:
+            # By name at each call: a binding may lack the function, which is an answer too.
+            return lambda: getattr(api, function)(handle, *args)
+
+        def field(field_id: int, unit: str, label: str = "", scope: int = 0) -> _Way:
+            text = f"nvml field {field_id}" + (f" scope {scope}" if scope else "")
+            return _Way(text, unit, field=(field_id, scope), label=_join(whole, label))
+
+        def getter(function: str, unit: str, *args: Any, label: str = "") -> _Way:
+            return _Way(function, unit, call=call(function, *args), label=_join(whole, label))
+
+        def violation(policy: int) -> _Way:
+            ask = call("nvmlDeviceGetViolationStatus", policy)
+            return _Way(
+                "nvmlDeviceGetViolationStatus", "ns", call=lambda: ask().violationTime, label=whole
+            )
+
+        share = next((s for n, s in _PUBLISHED_SHARES.items() if n in self._info_name()), None)
+        instant = "instant" + (f", sees {share} % of the time" if share else "")
+        mean = _join(whole, "1 s mean")
+        fast, slow = Tier.FAST, Tier.SLOW
+        utilisation = call("nvmlDeviceGetUtilizationRates")
+        return [
+            _Quantity(
+                "sm_mhz", fast,
+                [getter("nvmlDeviceGetClockInfo", "MHz", 1),
+                 getter("nvmlDeviceGetClockInfo", "MHz", 0, label="graphics clock")],
+                self._check_clock,
+            ),
+            _Quantity(
+                "power_mw", fast,
+                [field(186, "mW", instant),
+                 _Way("nvml field 185", "mW", field=(185, 0), label=mean, window_ns=S),
+                 field(186, "mW", "instant, whole module", scope=1),
+                 self._legacy_power(call("nvmlDeviceGetPowerUsage"), whole, instant)],
+                _check_positive,
+            ),
+            _Quantity(
+                "energy_mj", fast,
+                [field(83, "mJ", "since driver load"),
+                 getter("nvmlDeviceGetTotalEnergyConsumption", "mJ", label="since driver load")],
+                _check_positive, is_counter=True,
+            ),
+            _Quantity("throttle_ns.power", fast, [field(74, "ns"), violation(0)], is_counter=True),
+            _Quantity(
+                "throttle_ns.thermal", fast,
+                [field(269, "ns"), field(75, "ns"), violation(1)], is_counter=True,
+            ),
+            _Quantity("throttle_ns.hw_thermal", fast, [field(270, "ns")], is_counter=True),
+            _Quantity("throttle_ns.brake", fast, [field(271, "ns")], is_counter=True),
+            _Quantity(
+                "reasons", Tier.REASONS,
+                [getter("nvmlDeviceGetCurrentClocksEventReasons", "", label=self._blind_spots()),
+                 getter("nvmlDeviceGetCurrentClocksThrottleReasons", "")],
+            ),
+            _Quantity(
+                "temp_c", slow,
+                [getter("nvmlDeviceGetTemperatureV", "°C", 0, label="core"),
+                 getter("nvmlDeviceGetTemperature", "°C", 0, label="core")],
+                _check_temperature,
+            ),
+            _Quantity("mem_temp_c", slow, [field(82, "°C", "memory")], _check_memory_temperature),
+            _Quantity("mem_mhz", slow, [getter("nvmlDeviceGetClockInfo", "MHz", 2)]),
+            _Quantity("pstate", slow, [getter("nvmlDeviceGetPerformanceState", "")], _check_pstate),
+            _Quantity(
+                "util_pct", slow,
+                [_Way("nvmlDeviceGetUtilizationRates", "%", call=lambda: utilisation().gpu,
+                      label="a kernel was resident")],
+                _check_percent,
+            ),
+            _Quantity(
+                "fan_pct", slow, [getter("nvmlDeviceGetFanSpeed_v2", "%", 0, label="intended")],
+            ),
+            _Quantity(
+                "power_limit_mw", slow,
+                [getter("nvmlDeviceGetEnforcedPowerLimit", "mW", label="enforced"),
+                 field(190, "mW", "enforced")],
+                _check_positive,
+            ),
+            _Quantity(
+                "others", Tier.RARE,
+                [_Way("nvmlDeviceGetComputeRunningProcesses", "pid", call=self._read_others)],
+            ),
+        ]  # fmt: skip
+
+    def _info_name(self) -> str:
+        return self._info.name if self._info is not None else ""
+
+    def _legacy_power(self, call: Callable[[], Any], whole: str, instant: str) -> _Way:
+        """The old power call: instant up to GA100, a mean over one second on what came after."""
+        capability = self._nvml.ask("nvmlDeviceGetCudaComputeCapability", self._handle)
+        is_mean = capability is None or tuple(capability) > (8, 0)
+        return _Way(
+            "nvmlDeviceGetPowerUsage",
+            "mW",
+            call=call,
+            label=_join(whole, "1 s mean" if is_mean else instant),
+            window_ns=S if is_mean else None,
+        )
+
+    def _blind_spots(self) -> str:
+        """Which of the throttle reasons this device cannot report at all."""
+        mask = self._nvml.ask("nvmlDeviceGetSupportedClocksEventReasons", self._handle)
+        if mask is None:
+            mask = self._nvml.ask("nvmlDeviceGetSupportedClocksThrottleReasons", self._handle)
+        if mask is None:
+            return ""
+        words = [word for bit, word in REASON_WORDS.items() if bit <= 0x80 and not mask & bit]
+        return f"cannot tell: {', '.join(words)}" if words else ""
+
+    def _describe(self, *, is_mig: bool) -> DeviceInfo:
+        ask, handle = self._nvml.ask, self._handle
+        memory = ask("nvmlDeviceGetMemoryInfo", handle)
+        pci = ask("nvmlDeviceGetPciInfo", handle)
+        mem_clocks = ask("nvmlDeviceGetSupportedMemoryClocks", handle) or []
+        clocks = mem_clocks and ask("nvmlDeviceGetSupportedGraphicsClocks", handle, max(mem_clocks))
+        notes = ["telemetry of the whole board (MIG)"] if is_mig else []
+        if ask("nvmlDeviceGetPersistenceMode", handle) == 0:
+            notes.append("persistence mode off")
+        margins = self._limit_margins()
+        limits = {
+            name: float(limit)
+            for which, name in _LIMITS
+            if (limit := ask("nvmlDeviceGetTemperatureThreshold", handle, which))
+        }
+        if not limits and margins:
+            notes.append("temperature limits as margins only: " + margins)
+        return DeviceInfo(
+            uuid=ask("nvmlDeviceGetUUID", handle) or self._identity.uuid or "",
+            name=ask("nvmlDeviceGetName", handle) or self._identity.name,
+            kind="nvidia",
+            pci=short_pci(pci.busId) if pci else self._identity.pci,
+            driver=ask("nvmlSystemGetDriverVersion"),
+            index=ask("nvmlDeviceGetIndex", handle),
+            memory_bytes=memory.total if memory and memory.total else None,
+            power_limit_mw=ask("nvmlDeviceGetEnforcedPowerLimit", handle),
+            max_sm_mhz=ask("nvmlDeviceGetMaxClockInfo", handle, 1),
+            supported_sm_mhz=sorted(set(clocks or [])),
+            temp_limits_c=limits,
+            note=", ".join(notes),
+        )
+
+    def _limit_margins(self) -> str:
+        """The newer limits are distances, not temperatures: they are told, not drawn."""
+        values = self._nvml.ask(
+            "nvmlDeviceGetFieldValues", self._handle, [field_id for field_id, _ in _LIMIT_MARGINS]
+        )
+        if values is None:
+            return ""
+        known = [
+            f"{name} {field_number(value)}"
+            for value, (_, name) in zip(values, _LIMIT_MARGINS, strict=True)
+            if value.nvmlReturn == 0
+        ]
+        return ", ".join(known)
+
+    # --- reading
+
+    def _read_fields(self, quantities: list[_Quantity]) -> None:
+        """One call for all field values of this look."""
+        if not quantities:
+            return
+        ids = [q.way.field for q in quantities]
+        start_ns = self._time.now_ns()
+        try:
+            values = self._nvml.api.nvmlDeviceGetFieldValues(self._handle, ids)
+        except self._nvml.api.NVMLError as error:
+            for quantity in quantities:
+                self._fail(quantity, error_code(error), str(error))
+            return
+        except Exception as error:  # noqa: BLE001  a vendor binding may raise anything
+            for quantity in quantities:
+                self._fail(quantity, UNKNOWN, f"{type(error).__name__}: {error}")
+            return
+        share_ns = (self._time.now_ns() - start_ns) // len(quantities)
+        for quantity, value in zip(quantities, values, strict=True):
+            if value.nvmlReturn:
+                self._fail(quantity, value.nvmlReturn, "")
+                continue
+            number = field_number(value)
+            if number is None:
+                self._fail(quantity, NOT_SUPPORTED, f"value type {value.valueType}")
+                continue
+            latency_us = value.latencyUsec
+            cost_ns = latency_us * 1000 if 0 < latency_us < 1_000_000 else share_ns
+            stamp_ns = value.timestamp * 1000 if value.timestamp > 0 else None
+            self._take(quantity, number, cost_ns, stamp_ns)
+
+    def _read_call(self, quantity: _Quantity) -> None:
+        call = quantity.way.call
+        if call is None:
+            return
+        start_ns = self._time.now_ns()
+        try:
+            value = call()
+        except self._nvml.api.NVMLError as error:
+            self._fail(quantity, error_code(error), str(error))
+            if quantity.ways and quantity.way.call not in (None, call):
+                self._read_call(quantity)
+        except _Unknowable as error:
+            self._board.absent(quantity.name, str(error))
+        except Exception as error:  # noqa: BLE001  a vendor binding may raise anything
+            code = 13 if isinstance(error, AttributeError) else UNKNOWN
+            self._fail(quantity, code, f"{type(error).__name__}: {error}")
+        else:
+            self._take(quantity, value, self._time.now_ns() - start_ns, None)
+
+    def _take(self, quantity: _Quantity, value: Any, cost_ns: int, stamp_ns: int | None) -> None:
+        name = quantity.name
+        self._board.cost(name, cost_ns)
+        if isinstance(value, int) and is_all_ones(value, 32, 64):
+            self._board.absent(name, "the driver says: no value")
+            return
+        why_not = quantity.check(value) if quantity.check is not None else None
+        if why_not is not None:
+            self._board.absent(name, why_not)
+            return
+        if quantity.counter is not None:
+            value = quantity.counter.feed(int(value))
+        self._board.put(name, value, stamp_ns)
+
+    def _fail(self, quantity: _Quantity, code: int, text: str) -> None:
+        """React to a return code: next way, later, or the end of the device.
+
+        Raises:
+            DeviceLost, SensorGap, TelemetryOff: codes that are about more than one sensor.
+        """
+        now_ns = self._time.now_ns()
+        if code in (GPU_IS_LOST, RESET_REQUIRED):
+            words = "GPU is lost" if code == GPU_IS_LOST else "the GPU needs a reset"
+            raise DeviceLost(words, "reboot, or reset it with nvidia-smi -r")
+        if code == UNINITIALIZED:
+            self._reopen()
+        if code in _NEVER:
+            reason = f"{quantity.way.source}: {_NEVER[code]}"
+            if len(quantity.ways) > 1:
+                quantity.ways.pop(0)
+                self._declare(quantity)
+            else:
+                self._drop(quantity.name, reason)
+        elif code in _GAP:
+            self._board.gap(quantity.name, _GAP[code], now_ns)
+        else:
+            self._board.failed(quantity.name, text or f"code {code}", now_ns)
+
+    def _declare(self, quantity: _Quantity) -> None:
+        way = quantity.way
+        self._board.declare(
+            quantity.name, way.source, way.unit, label=way.label, window_ns=way.window_ns
+        )
+
+    def _drop(self, name: str, reason: str) -> None:
+        self._quantities = [q for q in self._quantities if q.name != name]
+        self._board.never(name, reason)
+
+    def _reopen(self) -> None:
+        """Another component shut NVML down for the whole process: open it again, once."""
+        if self._has_reopened:
+            raise TelemetryOff("NVML was shut down again by another component")
+        self._has_reopened = True
+        self.open()
+        raise SensorGap("NVML was shut down by another component; opened again")
+
+    def _count_failures(self, names: list[str]) -> None:
+        """When all sensors fail at every look, it is the library that is lost, not a sensor."""
+        if not names:
+            return
+        failing = [name for name in names if self._board.is_failing(name)]
+        if len(failing) < len(names):
+            self._bad_looks = 0
+            return
+        self._bad_looks += 1
+        if self._bad_looks >= LOST_LOOKS:
+            raise TelemetryError(f"every sensor fails: {self._board.reason(failing[0])}")
+
+    def _watch_power(self, now_ns: int) -> None:
+        """Mark power and energy that the driver no longer refreshes, or that never move."""
+        for name in ("power_mw", "energy_mj"):
+            age_ns = self._board.age_ns(name, now_ns)
+            if age_ns is not None and age_ns > STALE_NS:
+                self._board.absent(name, "not refreshed by the driver any more")
+        quantity = next((q for q in self._quantities if q.name == "power_mw"), None)
+        if quantity is None:
+            return
+        is_busy = (self._board.value("util_pct") or 0) >= 50
+        is_stuck = is_busy and self._board.unchanged_ns("power_mw") > STUCK_NS
+        self._board.label("power_mw", _join(quantity.way.label, "stuck" if is_stuck else ""))
+
+    def _read_others(self) -> list[int]:
+        """Foreign compute processes on the device."""
+        api = self._nvml.api
+        for attempt in range(4):
+            try:
+                rows = api.nvmlDeviceGetComputeRunningProcesses(self._handle)
+                break
+            except api.NVMLError as error:
+                code = error_code(error)
+                if code == NOT_FOUND:
+                    rows = []
+                    break
+                if code != INSUFFICIENT_SIZE or attempt == 3:
+                    raise
+        total = self._info.memory_bytes if self._info is not None else None
+        pids = [(row.pid, row.usedGpuMemory) for row in rows]
+        found, reason = foreign_pids(pids, self._own_pids, total)
+        if found is None:
+            raise _Unknowable(reason)
+        return found
+
+    def _check_clock(self, value: Any) -> str | None:
+        """A clock of 0 while the device works is no clock."""
+        if value == 0 and (self._board.value("util_pct") or 0) > 0:
+            return "reads 0 MHz while the device works"
+        return None
+
+
+class _Unknowable(Exception):
+    """A quantity that cannot be known here, though the call succeeds."""
+
+
+def _join(*words: str) -> str:
+    return ", ".join(word for word in words if word)
+
+
+def _check_positive(value: Any) -> str | None:
+    return None if value > 0 else "reads 0"
+
+
+def _check_temperature(value: Any) -> str | None:
+    return None if -50 < value < 150 else f"implausible: {value} °C"
+
+
+def _check_memory_temperature(value: Any) -> str | None:
+    return None if 0 < value < 150 else "reads 0: this board has no memory sensor"
+
+
+def _check_percent(value: Any) -> str | None:
+    return None if value <= 100 else f"implausible: {value} %"
+
+
+def _check_pstate(value: Any) -> str | None:
+    return None if 0 <= value <= 15 else "unknown"
+
+
+_FIELDS = (
+    "sm_mhz", "sm_mhz_min", "mem_mhz", "power_mw", "temp_c", "mem_temp_c", "energy_mj",
+    "util_pct", "steal_pct", "fan_pct", "power_limit_mw", "pstate", "reasons",
+    "throttle_ns.power", "throttle_ns.thermal", "throttle_ns.hw_thermal", "throttle_ns.brake",
+    "others",
+)  # fmt: skip
