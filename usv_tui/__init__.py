@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from usv_tui.device.clocks import fixed_clocks
-    from usv_tui.engine.api import (
-        BenchmarkFailed,
-        Measurement,
-        do_bench,
-        do_bench_many,
-        get_timer,
-        gpu_vendor,
-    )
+    from usv_tui.engine.api import do_bench, do_bench_many, get_timer, gpu_vendor
+    from usv_tui.engine.measurement import BenchmarkFailed, Measurement
     from usv_tui.engine.phases import phase
     from usv_tui.engine.timers import GPUTimer
     from usv_tui.report.measurements import format_table
@@ -24,9 +18,9 @@ if TYPE_CHECKING:
     from usv_tui.suite.authoring import benchmark, rotating
 
 _HOMES = {
-    "BenchmarkFailed": "usv_tui.engine.api",
+    "BenchmarkFailed": "usv_tui.engine.measurement",
     "GPUTimer": "usv_tui.engine.timers",
-    "Measurement": "usv_tui.engine.api",
+    "Measurement": "usv_tui.engine.measurement",
     "benchmark": "usv_tui.suite.authoring",
     "do_bench": "usv_tui.engine.api",
     "do_bench_many": "usv_tui.engine.api",
