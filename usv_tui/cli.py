@@ -57,13 +57,29 @@ def _run(argv: list[str]) -> int:
         _print(f"usv-tui {metadata.version('usv-tui')}")
         return int(ExitCode.OK)
     args = options.run_parser().parse_args(argv)
-    if args.device.startswith("sim"):
-        raise UsageError(
-            f"--device {args.device} brings benchmarks of its own and does not time {args.file}",
-            f"usv-tui demo --card {args.device.partition(':')[2] or 'h100'}",
-        )
-    _check_file(args.file)
+    if args.file is not None:
+        _check_file(args.file)
+    if args.device.partition(":")[0] == "sim":
+        from usv_tui.sim import parse_spec
+
+        card, scenario = parse_spec(args.device)
+        return _simulate(args, card, scenario)
+    if args.file is None:
+        raise UsageError("which benchmark file?", "usv-tui FILE, or usv-tui demo")
     return _measure(args, suite=args.file)
+
+
+def _simulate(args: argparse.Namespace, card: str, scenario: str) -> int:
+    from usv_tui.simulate import Simulation
+
+    if args.isolate:
+        raise UsageError("--isolate and a simulated GPU exclude each other", "leave one out")
+    args.seed = secrets.randbelow(1 << 31) if args.seed is None else args.seed
+    simulation = Simulation(
+        card, scenario, args.seed, getattr(args, "file", None) or "", blocker=args.blocker
+    )
+    args.device = simulation.device
+    return _measure(args, suite=simulation.title, simulation=simulation)
 
 
 def _check_file(name: str) -> None:
@@ -194,15 +210,15 @@ class _Plan:
             path=self._suite, device=args.device, select=args.select, config=config
         )
         simulation = self._simulation
+        prepared, card = (None, None) if simulation is None else simulation.start()
         source: live.ThreadSource | live.ChildSource
         if args.isolate and simulation is None:
             source = live.ChildSource(request, log_fd=1 if self._capture else 2)
         else:
-            prepared = simulation.prepared if simulation is not None else None
             source = live.ThreadSource(request, gate, prepared=prepared)
         make_watcher = None
         if not args.no_telemetry:
-            make_watcher = watch.watcher_for(simulation)
+            make_watcher = watch.watcher_for(None if card is None else card.telemetry)
         session = controller.LiveSession(
             source,
             suite=self._suite,
@@ -221,6 +237,8 @@ class _Plan:
         session.want_baseline(args.baseline)
         if args.until is not None:
             session.set_target(args.until)
+        if simulation is not None:
+            session.store.log(session.store.start_ns, "event", f"look for: {simulation.look_for}")
         if self._save_note:
             session.store.log(session.store.start_ns, "warn", self._save_note)
         source.start()
@@ -392,14 +410,14 @@ def _export(argv: list[str]) -> int:
 
 def _demo(argv: list[str]) -> int:
     args = options.demo_parser().parse_args(argv)
-    from usv_tui import simulate
+    from usv_tui.sim import DEFAULT_CARD, DEFAULT_SCENARIO
 
     if args.show_list:
-        _print(simulate.listing())
+        from usv_tui.simulate import listing
+
+        _print(listing())
         return int(ExitCode.OK)
-    simulation = simulate.open_simulation(args)
-    args.device = simulation.device
-    return _measure(args, suite=simulation.title, simulation=simulation)
+    return _simulate(args, args.card or DEFAULT_CARD, args.scenario or DEFAULT_SCENARIO)
 
 
 def _doctor(argv: list[str]) -> int:

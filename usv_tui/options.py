@@ -187,7 +187,7 @@ def run_parser() -> Parser:
         epilog=textwrap.dedent(_EPILOG),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", help="a Python file with benchmarks")
+    parser.add_argument("file", nargs="?", default=None, help="a Python file with benchmarks")
     parser.add_argument(
         "-k",
         dest="select",

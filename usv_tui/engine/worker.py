@@ -26,12 +26,13 @@ Emit = Callable[[AnyRecord], object]
 
 
 class Prepared(NamedTuple):
-    """A device that brings its own timer and benchmarks: a simulated one."""
+    """A device that brings its own timer: a simulated one."""
 
     device: str
     reason: str
     identity: dict[str, Any]
-    suite: Suite
+    suite: Suite | None
+    """Its own benchmarks; None for those of the file."""
     timer: Timer
 
 
@@ -71,12 +72,13 @@ def _work(
 ) -> str:
     torch: Any = None
     if prepared is not None:
-        device, reason, identity, suite, _ = prepared
-        emit(Chosen(clock.now_ns(), device, reason, identity))
-        suite = select_rows(suite, request.select)
+        device, reason, identity = prepared.device, prepared.reason, prepared.identity
     else:
         device, reason, identity, torch = choose_device(request.device, emit, clock)
-        emit(Chosen(clock.now_ns(), device, reason, identity))
+    emit(Chosen(clock.now_ns(), device, reason, identity))
+    if prepared is not None and prepared.suite is not None:
+        suite = select_rows(prepared.suite, request.select)
+    else:
         emit(Progress(clock.now_ns(), "importing", request.path))
         suite = load_suite(request.path, device, request.select or None)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
