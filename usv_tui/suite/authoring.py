@@ -21,7 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 REGISTRY = "__usv_benchmarks__"
 """Where a module keeps the definitions of its decorated factories, in order."""
 
-Params = Mapping[str, Iterable[Any]] | Sequence[Mapping[str, Any]]
+Rows = Mapping[str, Iterable[Any]] | Sequence[Mapping[str, Any]]
+Params = Rows | Callable[[str], Rows]
 Work = float | Callable[..., float | None]
 Baseline = bool | str | Mapping[str, Any] | Callable[..., object]
 Skip = str | Callable[..., object]
@@ -100,7 +101,8 @@ def benchmark(
     Args:
         factory: the function, when the decorator is used without brackets.
         name: instead of the function's name.
-        params: lists of values, of which every combination is a row, or a list of rows.
+        params: lists of values, of which every combination is a row, or a list of rows; or a
+            function of the device that returns either, where sizes depend on it.
         flops: floating-point operations of one call: a number, or a function of the parameters
             that it names (and of `device`).
         bytes: bytes read and written by one call, likewise.

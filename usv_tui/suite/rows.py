@@ -103,7 +103,7 @@ def expand(definition: Definition, device: str) -> list[Row]:
         SuiteError: parameters without values, not wanted by the factory or missing.
     """
     rows = []
-    combinations = _combinations(definition)
+    combinations = _combinations(definition, device)
     known: dict[str, list[Any]] = {}
     for values in combinations:
         _check_arguments(definition, values)
@@ -116,8 +116,13 @@ def expand(definition: Definition, device: str) -> list[Row]:
     return rows
 
 
-def _combinations(definition: Definition) -> list[dict[str, Any]]:
+def _combinations(definition: Definition, device: str) -> list[dict[str, Any]]:
     params, where = definition.params, definition.where
+    if callable(params):
+        try:
+            params = params(device)
+        except Exception as error:
+            raise SuiteError(f"{where}: params raised {type(error).__name__}: {error}") from error
     if isinstance(params, Mapping):
         columns = {key: _values(key, values, where) for key, values in params.items()}
         return [
