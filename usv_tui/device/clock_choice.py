@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from usv_tui.device.restore import undo_command
 from usv_tui.errors import ClockRefused, UsageError
-from usv_tui.model import Advice, ClockState, DeviceInfo
+from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo
 
 PLAUSIBLE_MHZ = (10, 20_000)
 """Bounds for a device that does not list its clocks."""
@@ -106,6 +106,17 @@ def unlock_command(info: DeviceInfo) -> str:
     return ""
 
 
+def concerns_of(state: ClockState) -> list[str]:
+    """What takes the user's consent before locking a device in this state.
+
+    A foreign lock that can be read (AMD) can also be put back, so it is no concern.
+    """
+    if state.hold is not ClockHold.FOREIGN or state.level is not None:
+        return list(state.concerns)
+    foreign = f"somebody else may have locked it ({state.evidence}), which cannot be put back"
+    return [foreign, *state.concerns]
+
+
 @dataclass(frozen=True, slots=True)
 class LockOffer:
     """Everything that a dialog shows before anything is locked."""
@@ -140,5 +151,5 @@ def lock_offer(info: DeviceInfo, state: ClockState, advice: Advice | None = None
         needs="" if state.can_lock else state.reason,
         command="" if mhz is None else lock_command(info, mhz),
         unlock_command=unlock_command(info),
-        concerns=tuple(state.concerns),
+        concerns=tuple(concerns_of(state)),
     )

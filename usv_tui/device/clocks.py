@@ -139,8 +139,6 @@ class NvidiaClocks(HardwareClocks):
         supported = list(self.supported_mhz())
         hint = self._foreign_hint(device, supported)
         concerns = []
-        if hint:
-            concerns.append(f"somebody else may have locked it ({hint}): it cannot be put back")
         if self.uuid.startswith("MIG-"):
             concerns.append("a MIG instance shares its clock with the whole board")
         concerns += _process_concern(self._compute_pids(device))
@@ -484,17 +482,24 @@ def _process_concern(pids: Iterable[int] | None) -> list[str]:
 
 def _is_other(pid: int) -> bool:
     """True for a live process that is neither this one nor a descendant of it."""
-    seen = 0
-    while pid > 1 and seen < 64:
-        if pid == os.getpid():
+    if _parent(pid) is None:
+        return False
+    ancestor: int | None = pid
+    while ancestor:
+        if ancestor == os.getpid():
             return False
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return seen > 0
-        pid = int(stat.rpartition(")")[2].split()[1])
-        seen += 1
-    return seen > 0
+        ancestor = _parent(ancestor)
+    return True
+
+
+def _parent(pid: int) -> int | None:
+    """The parent of a live process (0 for the first one); None when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The command's name, in parentheses, may hold anything.
+    return int(text.rpartition(")")[2].split()[1])
 
 
 def controller_for(

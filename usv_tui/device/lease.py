@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from usv_tui.device.base import ClockController
-from usv_tui.device.clock_choice import nearest_supported
+from usv_tui.device.clock_choice import concerns_of, nearest_supported
 from usv_tui.device.clocks import HardwareClocks
 from usv_tui.device.guardian import Guard, arm
 from usv_tui.device.hold import HoldWatch, foreign_lock_hint
@@ -236,7 +236,7 @@ def acquire(
     choice = nearest_supported(sm_mhz, supported)
     notes = [choice.note] if choice.note else []
     if not isinstance(controller, HardwareClocks):
-        _consent(controller.state(), observed, supported, [], force=force)
+        _consent(_concerns(controller.state(), observed, supported), force=force)
         undo = controller.plan_undo()
         controller.lock(choice.mhz, mem_mhz)
         return ClockLease(
@@ -249,8 +249,12 @@ def acquire(
         lock_fd = directory.take(controller.uuid)
         stack.callback(os.close, lock_fd)
         kept = _settle_old(directory, controller.uuid, controller.access, notes)
-        worries = _kept_worry(kept) if kept is not None and not keep else []
-        _consent(controller.state(), observed, supported, worries, force=force)
+        if kept is None:
+            concerns = _concerns(controller.state(), observed, supported)
+        else:
+            # The lock that shows is our own, and so is no foreign one.
+            concerns = [*([] if keep else _kept_worry(kept)), *controller.state().concerns]
+        _consent(concerns, force=force)
         undo = kept.undo if kept is not None else controller.plan_undo()
         if mem_mhz is None and not (kept and kept.mem_mhz):
             undo = msgspec.structs.replace(
@@ -305,23 +309,20 @@ def _kept_worry(kept: Entry) -> list[str]:
     return [f"it was left locked at {kept.requested_mhz} MHz on purpose; that lock would go"]
 
 
-def _consent(
-    state: ClockState,
-    observed: Sequence[Reading],
-    supported: Sequence[int],
-    worries: Sequence[str],
-    *,
-    force: bool,
-) -> None:
+def _consent(concerns: Sequence[str], *, force: bool) -> None:
     """Refuse what would disturb somebody, unless told to go ahead."""
-    concerns = [*worries, *state.concerns]
-    # A level that can be read can be put back, so it is no reason to refuse.
-    if state.hold is ClockHold.FOREIGN and state.level is None and not state.concerns:
-        concerns.append(f"somebody else may have locked it ({state.evidence})")
-    if state.level is None and (hint := foreign_lock_hint(observed, supported)):
-        concerns.append(f"somebody else may have locked it ({hint})")
     if concerns and not force:
         raise ClockRefused(f"not locked: {'; '.join(concerns)}", "--force goes ahead")
+
+
+def _concerns(
+    state: ClockState, observed: Sequence[Reading], supported: Sequence[int]
+) -> list[str]:
+    """The state's concerns, and a foreign lock seen in readings."""
+    hint = foreign_lock_hint(observed, supported) if state.hold is not ClockHold.FOREIGN else ""
+    if hint and state.level is None:
+        state = msgspec.structs.replace(state, hold=ClockHold.FOREIGN, evidence=hint)
+    return concerns_of(state)
 
 
 def _settle_old(

@@ -1,0 +1,167 @@
+"""Whether a lock is held is told from readings under load, never from a return code."""
+
+import pytest
+
+from usv_tui.device.hold import HoldWatch, foreign_lock_hint
+from usv_tui.model import ClockHold, Reading, Reason
+
+TENTH = 100_000_000
+STEPS = list(range(345, 1981, 15))
+
+
+def readings(clocks: list[float], reasons: int = 0, first: int = 0) -> list[Reading]:
+    """Readings at 10 Hz under load."""
+    return [
+        Reading(device="g", at_ns=(first + i) * TENTH, sm_mhz=mhz, reasons=reasons, util_pct=98)
+        for i, mhz in enumerate(clocks)
+    ]
+
+
+def fed(watch: HoldWatch, items: list[Reading]) -> HoldWatch:
+    """A watch after these readings."""
+    for item in items:
+        watch.feed(item)
+    return watch
+
+
+def test_a_lock_is_pending_until_it_was_watched_for_ten_seconds_under_load() -> None:
+    """C9: `locked` is not claimed from what we asked for."""
+    watch = fed(HoldWatch(1410, STEPS), readings([1410] * 60))
+
+    assert watch.hold is ClockHold.PENDING
+    assert fed(watch, readings([1410] * 60, first=60)).hold is ClockHold.LOCKED
+    assert "1410 MHz in 100.0%" in watch.evidence
+
+
+def test_one_step_of_deviation_is_still_the_locked_clock() -> None:
+    """Drivers land on a neighbouring step at times."""
+    watch = fed(HoldWatch(1410, STEPS), readings([1395, 1410, 1425] * 40))
+
+    assert watch.hold is ClockHold.LOCKED
+
+
+def test_a_clock_pulled_down_by_the_power_cap_is_not_held_and_says_why() -> None:
+    """C15: locked at 1830, reads 1650-1830 with the power cap set."""
+    clocks = [1650.0 + 15 * (i % 12) for i in range(120)]
+
+    watch = fed(HoldWatch(1830, STEPS), readings(clocks, Reason.SW_POWER_CAP))
+
+    assert watch.hold is ClockHold.NOT_HELD
+    assert watch.evidence.startswith("power cap: median 17")
+    assert watch.proposal_mhz() == 1770
+
+
+@pytest.mark.parametrize(
+    ("reasons", "words"),
+    [
+        (Reason.SW_THERMAL, "temperature limit"),
+        (Reason.HW_POWER_BRAKE | Reason.HW_SLOWDOWN, "power brake"),
+        (Reason.HW_SLOWDOWN, "hardware slowdown"),
+        (0, "runs below the lock, no limit reported"),
+    ],
+)
+def test_the_reason_of_a_lost_lock_is_named(reasons: int, words: str) -> None:
+    """Not held for which reason decides what to do."""
+    watch = fed(HoldWatch(1830, STEPS), readings([1600] * 120, reasons))
+
+    assert watch.hold is ClockHold.NOT_HELD
+    assert watch.evidence.startswith(words)
+
+
+def test_a_clock_above_the_lock_means_that_the_lock_is_not_in_force() -> None:
+    """A driver may answer success and do nothing."""
+    watch = fed(HoldWatch(1410, STEPS), readings([1980] * 120))
+
+    assert watch.hold is ClockHold.NOT_HELD
+    assert "runs above the lock" in watch.evidence
+
+
+def test_the_locked_clock_under_a_limit_is_not_held() -> None:
+    """Within a step, but only as long as the limit allows."""
+    watch = fed(HoldWatch(1830, STEPS), readings([1830] * 120, Reason.SW_POWER_CAP))
+
+    assert watch.hold is ClockHold.NOT_HELD
+
+
+def test_a_single_slowdown_blink_does_not_lose_the_lock() -> None:
+    """One reading in a hundred is a change of performance state."""
+    items = readings([1410] * 120)
+    items[60] = Reading(
+        device="g", at_ns=60 * TENTH, sm_mhz=1410, reasons=Reason.HW_SLOWDOWN, util_pct=98
+    )
+
+    assert fed(HoldWatch(1410, STEPS), items).hold is ClockHold.LOCKED
+
+
+def test_between_95_and_99_percent_the_word_does_not_flicker() -> None:
+    """Hysteresis: gained at 99 %, lost below 95 %."""
+    watch = fed(HoldWatch(1410, STEPS), readings([1410] * 130))
+    for i in range(100):
+        mhz = 1200 if i % 33 == 0 else 1410
+        watch.feed(Reading(device="g", at_ns=(130 + i) * TENTH, sm_mhz=mhz, util_pct=98))
+        assert watch.hold is ClockHold.LOCKED
+    for i in range(100):
+        mhz = 1200 if i % 10 == 0 else 1410
+        watch.feed(Reading(device="g", at_ns=(230 + i) * TENTH, sm_mhz=mhz, util_pct=98))
+
+    assert watch.hold is ClockHold.NOT_HELD
+
+
+def test_a_throttle_counter_that_runs_loses_the_lock_even_between_readings() -> None:
+    """Counters cannot miss an event between two polls."""
+    watch = HoldWatch(1410, STEPS)
+    for i in range(130):
+        watch.feed(
+            Reading(
+                device="g",
+                at_ns=i * TENTH,
+                sm_mhz=1410,
+                util_pct=98,
+                throttle_ns={"thermal": i * TENTH // 20},
+            )
+        )
+
+    assert watch.hold is ClockHold.NOT_HELD
+    assert watch.evidence.startswith("temperature limit")
+
+
+def test_readings_that_say_nothing_are_not_counted() -> None:
+    """Idle ones, repeated values and missing clocks verify nothing."""
+    watch = HoldWatch(1410, STEPS)
+    for i in range(150):
+        at_ns = i * TENTH
+        watch.feed(Reading(device="g", at_ns=at_ns, sm_mhz=345, reasons=Reason.IDLE))
+        watch.feed(Reading(device="g", at_ns=at_ns, sm_mhz=345, util_pct=0))
+        watch.feed(Reading(device="g", at_ns=at_ns, sm_mhz=1410, ages_ns={"sm_mhz": TENTH}))
+        watch.feed(Reading(device="g", at_ns=at_ns))
+
+    assert watch.hold is ClockHold.PENDING
+
+
+def test_the_slowest_partition_counts() -> None:
+    """A device with several clocks is held when all of them are."""
+    watch = HoldWatch(1700)
+    for i in range(130):
+        watch.feed(Reading(device="g", at_ns=i * TENTH, sm_mhz=1700, sm_mhz_min=1500, util_pct=99))
+
+    assert watch.hold is ClockHold.NOT_HELD
+
+
+def test_a_clock_that_stands_still_below_the_maximum_hints_at_a_foreign_lock() -> None:
+    """A free clock moves or sits at its maximum."""
+    assert "1410 MHz" in foreign_lock_hint(readings([1410] * 40), STEPS)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        readings([1980] * 40),
+        readings([1410, 1425] * 20),
+        readings([1410] * 40, Reason.SW_POWER_CAP),
+        readings([1410] * 5),
+        [],
+    ],
+)
+def test_a_free_limited_or_barely_watched_clock_is_no_hint(items: list[Reading]) -> None:
+    """Suspicion needs evidence."""
+    assert foreign_lock_hint(items, STEPS) == ""
