@@ -20,7 +20,9 @@ _POWER_UP_S = 0.05
 _UTIL_TAU_S = 0.5
 _UTIL_BUSY = 0.6
 _UTIL_FLOOR = 0.6
-_NEVER_C = 1e9
+_IDLE, _POWER, _THERMAL = int(Reason.IDLE), int(Reason.SW_POWER_CAP), int(Reason.SW_THERMAL)
+_HW_THERMAL = int(Reason.HW_THERMAL)
+_HALVED = _HW_THERMAL | int(Reason.HW_SLOWDOWN)
 
 
 class TickRow(NamedTuple):
@@ -125,7 +127,7 @@ class Board:
         self.power_w = power_w
         self.ema_w = power_w
         self.energy_j = 0.0
-        self.reasons = int(Reason.IDLE)
+        self.reasons = _IDLE
         self.idle_s = card.idle_after_s
         self.power_capped_ns = 0
         self.thermal_ns = 0
@@ -161,6 +163,9 @@ class Board:
         self.reasons = 0
         if state.temp_c > self.card.t_sw_c - self.card.t_hyst_c:
             self._thermal_cut = self.top - state.entry
+            self.reasons = _THERMAL
+        elif state.entry < self.top and state.power_w > 0.9 * self.card.cap_w:
+            self.reasons = _POWER
 
     def step(self, activity: float, busy: float, extra_w: float) -> TickRow:
         """End one tick of mean `activity` and `busy` share; returns what it was like."""
@@ -183,7 +188,7 @@ class Board:
         self.sink_c += (card.ambient_c + power_w * card.r_sink - self.sink_c) * self._a_sink
         self.energy_j += power_w * dt_s
         reasons = self.reasons
-        if reasons & 0x64:
+        if reasons & (_POWER | _THERMAL | _HW_THERMAL):
             self._count(reasons)
         row = self.look(busy)
         self._govern(busy)
@@ -206,11 +211,11 @@ class Board:
 
     def _count(self, reasons: int) -> None:
         tick_ns = self.card.governor_ns
-        if reasons & Reason.SW_POWER_CAP:
+        if reasons & _POWER:
             self.power_capped_ns += tick_ns
-        if reasons & Reason.SW_THERMAL:
+        if reasons & _THERMAL:
             self.thermal_ns += tick_ns
-        if reasons & Reason.HW_THERMAL:
+        if reasons & _HW_THERMAL:
             self.hw_thermal_ns += tick_ns
 
     def _govern(self, busy: float) -> None:
@@ -227,7 +232,7 @@ class Board:
             if self.idle_s >= card.idle_after_s:
                 is_pinned = locked is not None and self.lock_is_floor
                 self.index = limit if is_pinned else min(self.idle_index, limit)
-                self.reasons = 1
+                self.reasons = _IDLE
                 self._cool()
                 return
         if card.boost_dt_c and self.temp_c > card.boost_t0_c:
@@ -239,13 +244,13 @@ class Board:
             ceiling = self.top - self._thermal_cut
             if ceiling < limit:
                 limit = ceiling
-                reasons = 0x20
+                reasons = _THERMAL
         index = self._follow_power(limit)
         if index < limit and self.ema_w > 0.9 * card.cap_w:
-            reasons |= 0x4
+            reasons |= _POWER
         if self.temp_c > card.t_hw_c:
             index = min(index, nearest_index(card, card.max_mhz / 2))
-            reasons |= 0x48
+            reasons |= _HALVED
         self.index = max(index, 0)
         self.reasons = reasons
 

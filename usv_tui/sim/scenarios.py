@@ -93,6 +93,16 @@ def _with(kernel: SimKernel, changes: Mapping[str, object]) -> SimKernel:
     return replace(kernel, **changes)  # type: ignore[arg-type]  # field names, checked by replace
 
 
+def _smaller(kernel: SimKernel, by: float) -> SimKernel:
+    """The same kernel on a smaller problem."""
+    return replace(
+        kernel,
+        t0_ns=kernel.t0_ns / by,
+        flops=None if kernel.flops is None else kernel.flops / by,
+        bytes=None if kernel.bytes is None else kernel.bytes / by,
+    )
+
+
 _TRIO = (_gemm(), _softmax(), _copy())
 _LIGHT = (_gemm(activity=0.3), _softmax(activity=0.25), _copy(activity=0.2))
 
@@ -329,9 +339,7 @@ _ALL = (
         name="launch-noise",
         summary="kernels so short that launch jitter is most of their spread",
         look_for="a wide spread that neither the clock nor a lock explains",
-        kernels=tuple(
-            replace(k, t0_ns=k.t0_ns / 8, jitter_ns=9_000.0, activity=0.15) for k in _LIGHT
-        ),
+        kernels=tuple(replace(_smaller(k, 8), jitter_ns=9_000.0, activity=0.15) for k in _LIGHT),
         verdict=Verdict.NOT_CLOCK,
         duration_s=20.0,
     ),
@@ -339,9 +347,7 @@ _ALL = (
         name="cpu-bound",
         summary="the host needs longer to launch than the device to compute",
         look_for="`CPU-bound`: windows hold launch gaps; the clock falls for want of work",
-        kernels=tuple(
-            replace(k, t0_ns=k.t0_ns / 12, host_ns=400_000, activity=0.3) for k in _LIGHT
-        ),
+        kernels=tuple(replace(_smaller(k, 12), host_ns=400_000, activity=0.3) for k in _LIGHT),
         adapt=lambda card: replace(card, util_governor=True),
         duration_s=20.0,
     ),
@@ -371,7 +377,7 @@ _ALL = (
         kernels=(
             _gemm(activity=0.3),
             _softmax(activity=0.25, synchronises=True),
-            _copy(name="copy-aside", t0_ns=5.0e4, activity=0.2, side_stream=True),
+            _smaller(_copy(name="copy-aside", activity=0.2, side_stream=True), 20),
         ),
     ),
     Scenario(

@@ -17,8 +17,9 @@ from usv_tui.sim.machine import Item
 DEPTH_NS = 50_000_000
 """Work that the timer keeps queued at most."""
 _SYNC_SHARE = 0.9
-_NEAR_FLOOR = 3
 _HOLD_NS = 100_000
+_OUTSIDE_FLOORS = 3
+"""Work after the end stamp is told from this many stamps on."""
 
 
 class SlotLike(Protocol):
@@ -50,6 +51,10 @@ class PhasesLike(Protocol):
         self, calls: Any, block: Samples, read: Callable[[Item, Item], tuple[int, int]]
     ) -> None:
         """Read the marks of a complete block."""
+        ...
+
+    def records(self) -> Sequence[Any]:
+        """Rows and samples of the phases that were settled since the last time."""
         ...
 
 
@@ -90,7 +95,7 @@ class SimTimer:
             depth_ns: how much work may be queued before `enqueue` waits.
         """
         self.phases: PhasesLike | None = None
-        """Collector of `phase` brackets; set by who wants sub-rows."""
+        """Collector of `phase` brackets, made for `mark`; set by who wants sub-rows."""
         self._gpu = gpu
         self._blocker = blocker
         self._depth_ns = depth_ns
@@ -109,6 +114,8 @@ class SimTimer:
         """Enqueue one sample of each slot; waits only while more than the depth is queued."""
         windows: list[_Window] = []
         failure: tuple[Any, BaseException] | None = None
+        if self.phases is not None:
+            self.phases.take()  # of untimed calls since the last block
         for slot in slots:
             try:
                 self._gpu.make_room(self._depth_ns)
@@ -233,6 +240,10 @@ class SimTimer:
             self.phases.settle(block.calls, record, self.read)
         return [record]
 
+    def beside(self) -> list[Any]:
+        """Records of phases since the last time."""
+        return [] if self.phases is None else list(self.phases.records())
+
     def mark(self) -> Item:
         """A stamp in the timed stream: one end of a phase."""
         return self._gpu.record(MAIN)
@@ -260,7 +271,7 @@ class SimTimer:
         self._gpu.synchronize()
 
     def examine(self, slot: SlotLike) -> list[tuple[str, dict[str, Any]]]:
-        """Does it wait for the device, work elsewhere, or end below what the timer can see?
+        """Does it wait for the device, or work elsewhere than in the timed stream?
 
         Two calls: one on an idle device, and one while the device is held for longer than the
         first one kept the host. `hints` learns the host time and whether it synchronises. A
@@ -281,15 +292,28 @@ class SimTimer:
         found: list[tuple[str, dict[str, Any]]] = []
         if held.host_ns >= _SYNC_SHARE * held_ns:
             slot.hints["synchronises"] = True
-            evidence = {"host_ns": free.host_ns, "device_ns": free.window_ns}
-            found.append(("synchronises", evidence))
-        floor_ns = self.info.floor_ns or 0
-        if free.outside_ns > max(free.window_ns, _NEAR_FLOOR * floor_ns):
-            evidence = {"window_ns": free.window_ns, "outside_ns": free.outside_ns}
-            found.append(("work outside the stream", evidence))
-        elif held.window_ns < _NEAR_FLOOR * floor_ns:
-            evidence = {"window_ns": held.window_ns, "floor_ns": floor_ns}
-            found.append(("below timer floor", evidence))
+            found.append(
+                (
+                    "synchronises",
+                    {
+                        "seen_by": "it waited for a device that was held",
+                        "host_ns": held.host_ns,
+                        "held_ns": held_ns,
+                        "badge": "synchronises",
+                    },
+                )
+            )
+        if free.after_end_ns > _OUTSIDE_FLOORS * self._gpu.card.event_ns:
+            found.append(
+                (
+                    "work outside the stream",
+                    {
+                        "after_end_ns": free.after_end_ns,
+                        "window_ns": free.window_ns,
+                        "badge": "outside stream",
+                    },
+                )
+            )
         return found
 
     def _try(self, slot: SlotLike, held_ns: int) -> "_Trial":
@@ -305,8 +329,8 @@ class SimTimer:
         host_ns = now() - start_ns
         end = gpu.record()
         gpu.synchronize()
-        outside_ns = gpu.finished_ns() - gpu.on_clock_ns(end.end_s)
-        return _Trial(host_ns, self._length_ns(begin, end), outside_ns)
+        after_end_ns = gpu.finished_ns() - gpu.on_clock_ns(end.end_s)
+        return _Trial(host_ns, self._length_ns(begin, end), after_end_ns)
 
     @staticmethod
     def _gap_s(begin: Item, end: Item) -> float:
@@ -317,5 +341,5 @@ class SimTimer:
 class _Trial(NamedTuple):
     host_ns: int
     window_ns: int
-    outside_ns: int
+    after_end_ns: int
     """Work that went on after the end stamp."""
