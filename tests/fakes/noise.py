@@ -40,21 +40,23 @@ def ar1_normal(rng: Generator, n: int, phi: float) -> FloatArray:
     return x
 
 
-def bimodal(rng: Generator, n: int, sd: float = 0.005, share: float = 0.3, gap: float = 0.04) -> FloatArray:
+def bimodal(
+    rng: Generator, n: int, sd: float = 0.005, share: float = 0.3, gap: float = 0.04
+) -> FloatArray:
     """Two modes, chosen afresh for each sample."""
     return iid(rng, n, sd) * np.where(rng.random(n) < share, 1 + gap, 1.0)
 
 
-def sticky(rng: Generator, n: int, sd: float = 0.005, dwell: int = 20, gap: float = 0.02) -> FloatArray:
+def sticky(
+    rng: Generator, n: int, sd: float = 0.005, dwell: int = 20, gap: float = 0.02
+) -> FloatArray:
     """Two modes at +- gap, each kept for `dwell` samples on average."""
     switches = rng.random(n) < 1 / dwell
     mode = (np.cumsum(switches) + rng.integers(2)) % 2
     return iid(rng, n, sd) * (1 + gap * (2.0 * mode - 1))
 
 
-def quantised(
-    rng: Generator, seconds: FloatArray, tick: float
-) -> FloatArray:
+def quantised(rng: Generator, seconds: FloatArray, tick: float) -> FloatArray:
     """Times as a counter of period `tick` reads them, with a random phase."""
     start = rng.random(seconds.size) * 1000 * tick
     return (np.floor((start + seconds) / tick) - np.floor(start / tick)) * tick

@@ -48,11 +48,28 @@ def normal_deviate(t: Any, df: Any) -> FloatArray:
     return np.asarray(np.sign(t) * root * (8 * df + 1) / (8 * df + 3), np.float64)
 
 
+def median(values: FloatArray) -> float:
+    """The median of a non-empty array without NaN; several times quicker than `numpy.median`."""
+    n = values.size
+    half = n // 2
+    if n % 2:
+        return float(np.partition(values, half)[half])
+    part = np.partition(values, (half - 1, half))
+    return float(part[half - 1] + part[half]) / 2
+
+
+def row_medians(values: FloatArray) -> FloatArray:
+    """Medians along the last axis, without NaN: short rows are quickest sorted."""
+    n = values.shape[-1]
+    ordered = np.sort(values, axis=-1)
+    return np.asarray((ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2, np.float64)
+
+
 def madn(values: FloatArray) -> float:
     """1.4826 x median absolute deviation; 0 for an empty array."""
     if values.size == 0:
         return 0.0
-    return MAD_TO_SD * float(np.median(np.abs(values - np.median(values))))
+    return MAD_TO_SD * median(np.abs(values - median(values)))
 
 
 def usable(values: FloatArray) -> FloatArray:
@@ -116,14 +133,14 @@ def block_clip(values: FloatArray, block: int = 25, sds: float = 6.0) -> FloatAr
     if n < 2 * block:
         if n < 3:
             return values
-        centre = np.full(n, float(np.median(values)))
+        centre = np.full(n, median(values))
     else:
         blocks = n // block
-        medians = np.median(values[: blocks * block].reshape(blocks, block), axis=1)
+        medians = row_medians(values[: blocks * block].reshape(blocks, block))
         centre = np.repeat(medians, block)
         centre = np.concatenate([centre, np.full(n - centre.size, medians[-1])])
     deviation = values - centre
-    limit = sds * MAD_TO_SD * float(np.median(np.abs(deviation)))
+    limit = sds * MAD_TO_SD * median(np.abs(deviation))
     if limit <= 0:
         return values
     return np.asarray(centre + np.clip(deviation, -limit, limit), np.float64)

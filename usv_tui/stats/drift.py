@@ -8,7 +8,6 @@ asks it.
 
 import math
 from collections import deque
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -21,7 +20,9 @@ from usv_tui.stats.basics import (
     BoolArray,
     FloatArray,
     IntArray,
+    median,
     normal_deviate,
+    row_medians,
     usable,
 )
 
@@ -53,7 +54,7 @@ _FLOOR = 1e-9
 
 
 def batch_locations(values: FloatArray, tick: float = 0.0) -> FloatArray | None:
-    """log of the clipped mean of 24 consecutive batches; None below 48 usable values.
+    """Log of the clipped mean of 24 consecutive batches; None below 48 usable values.
 
     Each batch is clipped around its own median at max(6 robust sd, 3 ticks): stragglers go, a
     moving clock stays, and a coarse timer or two modes still move the mean where they would hold
@@ -64,9 +65,9 @@ def batch_locations(values: FloatArray, tick: float = 0.0) -> FloatArray | None:
     if x.size < MIN_SAMPLES:
         return None
     batches = x[x.size - size * BATCHES :].reshape(BATCHES, size)
-    medians = np.median(batches, axis=1, keepdims=True)
+    medians = row_medians(batches)[:, None]
     deviation = batches - medians
-    limit = max(6 * MAD_TO_SD * float(np.median(np.abs(deviation))), 3 * tick)
+    limit = max(6 * MAD_TO_SD * median(np.abs(deviation).ravel()), 3 * tick)
     if limit > 0:
         deviation = np.clip(deviation, -limit, limit)
     return np.asarray(np.log(medians[:, 0] + deviation.mean(axis=1)), np.float64)
@@ -102,8 +103,10 @@ def _shapes() -> tuple[_Shape, ...]:
     """
     u = np.linspace(0.0, 1.0, BATCHES)
     one = np.ones(BATCHES)
-    designs = [([one, u], 2), ([one, u, u * u], 3)]
-    designs += [([one, (np.arange(BATCHES) >= at) * 1.0], 3) for at in range(4, BATCHES - 3)]
+    designs: list[tuple[list[FloatArray], int]] = [([one, u], 2), ([one, u, u * u], 3)]
+    designs += [
+        ([one, (np.arange(BATCHES) >= at).astype(np.float64)], 3) for at in range(4, BATCHES - 3)
+    ]
     designs += [([one, np.exp(-u / tau)], 3) for tau in (0.1, 0.2, 0.4)]
     return tuple(
         _Shape(np.linalg.qr(np.stack(columns, axis=1))[0], parameters)
@@ -157,7 +160,7 @@ def slope_per_s(y: FloatArray, span_s: float) -> float | None:
     if span_s <= 0:
         return None
     i, j = np.triu_indices(y.size, 1)
-    return float(np.median((y[j] - y[i]) / (j - i))) * y.size / span_s
+    return median((y[j] - y[i]) / (j - i)) * y.size / span_s
 
 
 def temperature_change(
@@ -286,10 +289,10 @@ class DriftTracker:
         return StateWord.STEADY
 
 
-class Cut(NamedTuple):
+class WarmupCut(NamedTuple):
     """Where a run's warm-up ends."""
 
-    index: int
+    first: int
     """First sample that is kept."""
     is_bounded: bool
     """True when the best cut lies at half of the run: it never settled, and this is no cut."""
@@ -303,25 +306,25 @@ def time_bins(t_ns: IntArray, values: FloatArray, bin_s: float) -> tuple[FloatAr
     return np.add.reduceat(values, starts) / counts, starts
 
 
-def warmup_cut(t_ns: IntArray, seconds: FloatArray, bin_s: float = 0.5) -> Cut:
+def warmup_cut(t_ns: IntArray, seconds: FloatArray, bin_s: float = 0.5) -> WarmupCut:
     """The cut that leaves the smallest standard error of the mean (MSER), for a whole run.
 
     Bins of 0.5 s, at most half the run. A run of fewer than four bins is not cut.
     """
     good = np.isfinite(seconds) & (seconds > 0)
     if not good.any():
-        return Cut(0, is_bounded=False)
+        return WarmupCut(0, is_bounded=False)
     index = np.flatnonzero(good)
     y, starts = time_bins(t_ns[good], np.log(seconds[good]), bin_s)
     k = y.size
     if k < 4:
-        return Cut(0, is_bounded=False)
+        return WarmupCut(0, is_bounded=False)
     left = np.arange(k, 0, -1, dtype=np.float64)
     mean = np.cumsum(y[::-1])[::-1] / left
     square = np.cumsum((y * y)[::-1])[::-1] / left
     score = (np.maximum(square - mean * mean, 0.0) / left)[: k // 2 + 1]
     best = int(np.argmin(score))
-    return Cut(int(index[starts[best]]), is_bounded=best == k // 2)
+    return WarmupCut(int(index[starts[best]]), is_bounded=best == k // 2)
 
 
 def run_shape(t_ns: IntArray, seconds: FloatArray) -> str:
@@ -334,13 +337,13 @@ def run_shape(t_ns: IntArray, seconds: FloatArray) -> str:
     if x.size < 2 * MIN_SAMPLES or (t[-1] - t[0]) < 4 * NS_PER_S:
         return "too short"
     cut = warmup_cut(t, x)
-    tail = trend(x[cut.index :])
+    tail = trend(x[cut.first :])
     if tail is None or (cut.is_bounded and abs(tail.change) >= DELTA) or fires(tail, None):
         return "no steady state"
-    if cut.index == 0:
+    if cut.first == 0:
         return "flat"
-    edge = min(cut.index, max(8, int(np.searchsorted(t, t[0] + 0.5 * NS_PER_S))))
-    head = float(np.log(np.median(x[:edge])) - np.log(np.median(x[cut.index :])))
+    edge = min(cut.first, max(8, int(np.searchsorted(t, t[0] + 0.5 * NS_PER_S))))
+    head = math.log(median(x[:edge]) / median(x[cut.first :]))
     if abs(head) < DELTA:
         return "flat"
     return "warm-up" if head > 0 else "slow-down"

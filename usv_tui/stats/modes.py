@@ -10,13 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from usv_tui.stats.basics import SHORTEST_HALF_TO_SD, FloatArray, IntArray, usable
+from usv_tui.stats.basics import median as middle
 
 MIN_SAMPLES = 200
 MAX_SAMPLES = 4096
 STALL_FACTOR = 20.0
 """A sample this many times the median is a stall."""
-MAJOR_SHARE = 0.35
-"""With a minor mode this large the median is no stable target."""
 
 _BINS = 256
 _REACH = 20.0
@@ -127,8 +126,8 @@ def stalls(values: FloatArray, median: float | None = None) -> IntArray:
     good = usable(x)
     if good.size < 3:
         return np.zeros(0, np.int64)
-    middle = float(np.median(good)) if median is None else median
-    return np.asarray(np.flatnonzero(x > STALL_FACTOR * middle), np.int64)
+    usual = middle(good) if median is None else median
+    return np.asarray(np.flatnonzero(x > STALL_FACTOR * usual), np.int64)
 
 
 class Implausible(NamedTuple):
@@ -153,4 +152,4 @@ def implausible(windows: FloatArray, floor: float) -> Implausible | None:
     share = float((rest <= 1.5 * floor).mean())
     if share < 0.5:
         return None
-    return Implausible(share, float(x[0] / max(float(np.median(rest)), floor)))
+    return Implausible(share, float(x[0] / max(middle(rest), floor)))

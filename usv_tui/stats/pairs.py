@@ -18,7 +18,9 @@ from usv_tui.stats.basics import (
     IntArray,
     correlation_time,
     madn,
+    median,
     normal_quantile,
+    row_medians,
     t_quantile,
 )
 
@@ -27,11 +29,15 @@ BAND = 0.005
 ALPHA = 0.05
 MIN_EFFECTIVE = 30.0
 """Below so many effective rounds every method covers too rarely: no answer."""
-CAPACITY = 16_384
-"""Most rounds kept; then every other one is dropped. An interval at 8192 is under 0.02 % wide for
+CAPACITY = 8192
+"""Most rounds kept; then every other one is dropped. At half of it the interval is +-0.06 % for
 1 % noise."""
 TAU_SAMPLES = 4096
 """The correlation time is taken from so many of the latest rounds."""
+
+WANDER_SAMPLES = 200
+WANDER_BATCHES = 24
+WANDER_FACTOR = 3.0
 
 _TUNED_AT = 400.0
 """Effective rounds at which the boundary is narrowest."""
@@ -126,7 +132,7 @@ def mean_interval(
     n = x.size
     if n == 0:
         return None
-    centre = float(np.median(x))
+    centre = median(x)
     limit = max(6 * madn(x), 4 * resolution)
     x = centre + np.clip(x - centre, -limit, limit)
     tau = cautious_tau(x) if tau is None else max(tau, 1.0)
@@ -147,6 +153,22 @@ def mean_interval(
     floor = resolution * (3 / n if float(np.ptp(x)) > 0 else 1.0)
     half = max(half, floor)
     return Interval(mean, mean - half, mean + half, n, n_eff)
+
+
+def wander_interval(values: FloatArray) -> Interval | None:
+    """Centre +- three times the range of 24 batch medians, for rounds too correlated to count.
+
+    Two rows that follow the clock differently make their ratio wander with it; a difference far
+    beyond all its wandering is still one. None below 200 values.
+    """
+    x = np.asarray(values, np.float64)
+    size = x.size // WANDER_BATCHES
+    if x.size < WANDER_SAMPLES:
+        return None
+    levels = row_medians(x[x.size - size * WANDER_BATCHES :].reshape(WANDER_BATCHES, size))
+    centre = median(x)
+    half = WANDER_FACTOR * float(np.ptp(levels))
+    return Interval(centre, centre - half, centre + half, x.size, MIN_EFFECTIVE)
 
 
 def is_timer_limited(values: FloatArray, tick: float) -> bool:
@@ -193,17 +215,23 @@ def paired_ratio(
     if found is None:
         return Ratio(band=band, note="no pairs")
     notes = []
-    if found.n_eff < MIN_EFFECTIVE:
+    n_eff = found.n_eff
+    counted = n_eff
+    if n_eff < MIN_EFFECTIVE:
         notes.append("few rounds" if found.n < 2 * MIN_EFFECTIVE else "low n_eff")
+        wander = wander_interval(d)
+        if wander is not None:
+            notes[-1] = "ratio wanders"
+            found, counted = wander, wander.n_eff
     if resolution is not None:
         notes.append("timer-limited")
     return Ratio(
-        answer=answer(found.low, found.high, found.n_eff, band),
+        answer=answer(found.low, found.high, counted, band),
         ratio=_exp(found.centre),
         low=_exp(found.low),
         high=_exp(found.high),
         n=found.n,
-        n_eff=found.n_eff,
+        n_eff=n_eff,
         band=band,
         note=", ".join(notes),
     )
@@ -251,11 +279,13 @@ def round_means(rounds: IntArray, log_seconds: FloatArray) -> tuple[IntArray, Fl
 class PairTracker:
     """The log ratios of a whole epoch in bounded memory, and the ratio now.
 
-    At 16 384 rounds every other one is dropped, so that the epoch stays covered from its start.
+    At 8192 rounds every other one is dropped, so that the epoch stays covered from its start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, phase: int = 0) -> None:
         self._d: FloatArray = np.empty(1024)
+        # Trackers that grow together must not all renew their correlation time together.
+        self._growth = 1.04 + 0.01 * (phase % 6)
         self._n = 0
         self._stride = 1
         self._skip = 0
@@ -298,8 +328,8 @@ class PairTracker:
         self._tau = None
 
     def _correlation(self) -> float:
-        """The correlation time, taken afresh when the series has grown by 5 %."""
-        if self._tau is None or self._n > 1.05 * self._tau[0]:
+        """The correlation time, taken afresh when the series has grown by a few percent."""
+        if self._tau is None or self._n > self._growth * self._tau[0]:
             self._tau = (self._n, cautious_tau(self.values))
         return min(self._tau[1], float(max(self._n, 1)))
 

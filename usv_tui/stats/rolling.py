@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from usv_tui.stats.basics import MAD_TO_SD, FloatArray, IntArray, usable
+from usv_tui.stats.basics import MAD_TO_SD, FloatArray, IntArray, median, usable
 
 MIN_SPREAD = 3
 """Fewest samples for a spread."""
@@ -50,7 +50,7 @@ class Summary:
 
     @property
     def rel_std(self) -> float | None:
-        """std / median."""
+        """Standard deviation over median."""
         return self.std / self.median if self.std is not None and self.median else None
 
 
@@ -60,7 +60,7 @@ def summary(values: FloatArray) -> Summary:
     n = x.size
     if n == 0:
         return Summary()
-    median = _sorted_quantile(x, 0.5)
+    middle = _sorted_quantile(x, 0.5)
     # Rounding can push a mean of equal values past them.
     mean = min(max(float(x.mean()), float(x[0])), float(x[-1]))
     q1, q3 = _sorted_quantile(x, 0.25), _sorted_quantile(x, 0.75)
@@ -71,10 +71,10 @@ def summary(values: FloatArray) -> Summary:
     spread = n >= MIN_SPREAD
     return Summary(
         n=n,
-        median=median,
+        median=middle,
         mean=mean,
         std=float(x.std(ddof=1)) if spread else None,
-        madn=MAD_TO_SD * float(np.median(np.abs(x - median))) if spread else None,
+        madn=MAD_TO_SD * median(np.abs(x - middle)) if spread else None,
         iqrn=(q3 - q1) / 1.349 if n >= MIN_FENCE else None,
         min=float(x[0]),
         max=float(x[-1]),
@@ -123,9 +123,11 @@ class LogHistogram:
         self.mean = 0.0
         self.min = math.inf
         self.max = -math.inf
-        self._m2 = 0.0
-        self._first = 0
-        self._counts: IntArray = np.zeros(0, np.int64)
+        self.m2 = 0.0
+        """Sum of squared deviations from the mean."""
+        self.first = 0
+        """Number of the first bin: bin b holds exp(b / 1000) .. exp((b + 1) / 1000)."""
+        self.counts: IntArray = np.zeros(0, np.int64)
 
     def add(self, values: FloatArray) -> None:
         """Count the finite positive values; the others are not times and are left out."""
@@ -145,10 +147,10 @@ class LogHistogram:
         """Add everything that `other` holds."""
         if other.n == 0:
             return
-        self._absorb(other.n, other.mean, other._m2)
+        self._absorb(other.n, other.mean, other.m2)
         self.min = min(self.min, other.min)
         self.max = max(self.max, other.max)
-        self._count(other._first, other._counts)
+        self._count(other.first, other.counts)
 
     def quantile(self, q: float) -> float | None:
         """The q-quantile to within 0.1 %; None when empty."""
@@ -159,22 +161,22 @@ class LogHistogram:
     @property
     def std(self) -> float | None:
         """Sample standard deviation; None below three values."""
-        return math.sqrt(self._m2 / (self.n - 1)) if self.n >= MIN_SPREAD else None
+        return math.sqrt(self.m2 / (self.n - 1)) if self.n >= MIN_SPREAD else None
 
     def summary(self) -> Summary:
         """The whole run's summary; quantiles, MADN and severe count are good to one bin."""
         n = self.n
         if n == 0:
             return Summary()
-        median = self._value_at(0.5 * (n - 1))
+        middle = self._value_at(0.5 * (n - 1))
         q1, q3 = self._value_at(0.25 * (n - 1)), self._value_at(0.75 * (n - 1))
         fenced = n >= MIN_FENCE
         return Summary(
             n=n,
-            median=median,
+            median=middle,
             mean=self.mean,
             std=self.std,
-            madn=self._madn(median) if n >= MIN_SPREAD else None,
+            madn=self._madn(middle) if n >= MIN_SPREAD else None,
             iqrn=(q3 - q1) / 1.349 if fenced else None,
             min=self.min,
             max=self.max,
@@ -187,49 +189,49 @@ class LogHistogram:
     def _absorb(self, n: int, mean: float, m2: float) -> None:
         total = self.n + n
         delta = mean - self.mean
-        self._m2 += m2 + delta * delta * self.n * n / total
+        self.m2 += m2 + delta * delta * self.n * n / total
         self.mean += delta * n / total
         self.n = total
 
     def _count(self, first: int, counts: IntArray) -> None:
-        if self._counts.size == 0:
-            self._first, self._counts = first, counts.astype(np.int64)
+        if self.counts.size == 0:
+            self.first, self.counts = first, counts.astype(np.int64)
             return
-        low = min(first, self._first)
-        high = max(first + counts.size, self._first + self._counts.size)
-        if low < self._first or high > self._first + self._counts.size:
+        low = min(first, self.first)
+        high = max(first + counts.size, self.first + self.counts.size)
+        if low < self.first or high > self.first + self.counts.size:
             grown = np.zeros(high - low, np.int64)
-            at = self._first - low
-            grown[at : at + self._counts.size] = self._counts
-            self._first, self._counts = low, grown
-        at = first - self._first
-        self._counts[at : at + counts.size] += counts
+            at = self.first - low
+            grown[at : at + self.counts.size] = self.counts
+            self.first, self.counts = low, grown
+        at = first - self.first
+        self.counts[at : at + counts.size] += counts
 
     def _value_at(self, position: float) -> float:
         """The value at a fractional 0-based rank, spread evenly over its bin."""
-        cumulative = np.cumsum(self._counts)
+        cumulative = np.cumsum(self.counts)
         i = int(np.searchsorted(cumulative, position, "right"))
-        i = min(i, self._counts.size - 1)
-        below = float(cumulative[i] - self._counts[i])
-        inside = (position - below + 0.5) / max(float(self._counts[i]), 1.0)
-        value = math.exp((self._first + i + min(inside, 1.0)) / _BINS_PER_E)
+        i = min(i, self.counts.size - 1)
+        below = float(cumulative[i] - self.counts[i])
+        inside = (position - below + 0.5) / max(float(self.counts[i]), 1.0)
+        value = math.exp((self.first + i + min(inside, 1.0)) / _BINS_PER_E)
         return min(max(value, self.min), self.max)
 
     def _centres(self) -> FloatArray:
-        index = np.arange(self._counts.size) + self._first + 0.5
+        index = np.arange(self.counts.size) + self.first + 0.5
         return np.asarray(np.exp(index / _BINS_PER_E), np.float64)
 
-    def _madn(self, median: float) -> float:
-        deviation = np.abs(self._centres() - median)
+    def _madn(self, middle: float) -> float:
+        deviation = np.abs(self._centres() - middle)
         order = np.argsort(deviation, kind="stable")
-        cumulative = np.cumsum(self._counts[order])
+        cumulative = np.cumsum(self.counts[order])
         i = int(np.searchsorted(cumulative, self.n / 2, "left"))
         found = float(deviation[order[min(i, order.size - 1)]])
         # Inside the median's own bin the deviation is below the resolution.
-        return 0.0 if found <= median / _BINS_PER_E else MAD_TO_SD * found
+        return 0.0 if found <= middle / _BINS_PER_E else MAD_TO_SD * found
 
     def _outside(self, low: float, high: float) -> int:
         if self.min >= low and self.max <= high:
             return 0
         centres = self._centres()
-        return int(self._counts[(centres < low) | (centres > high)].sum())
+        return int(self.counts[(centres < low) | (centres > high)].sum())

@@ -1,0 +1,563 @@
+"""The one entry point: once a second, everything that can be said about a session.
+
+An `Analyst` looks at the last 20 seconds and at a bounded number of samples a row; only the paired
+ratios go back to the epoch's start, in bounded memory.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from usv_tui.model import EXCLUDED, Advice, ClockEffect, Drift, Ratio, StateWord
+from usv_tui.stats.advice import (
+    AdviceInputs,
+    Advisor,
+    ClockEvidence,
+    RowEvidence,
+    below_share,
+)
+from usv_tui.stats.basics import NS_PER_S, FloatArray, IntArray, correlation_time, estimate_tick
+from usv_tui.stats.clock_effect import (
+    ClockTrace,
+    EffectDetail,
+    RowTrace,
+    clock_effects,
+    clock_spread,
+)
+from usv_tui.stats.drift import (
+    BATCHES,
+    WARM_C,
+    DriftTracker,
+    Look,
+    Trend,
+    batch_locations,
+    slope_per_s,
+    temperature_change,
+    trends,
+)
+from usv_tui.stats.inputs import (
+    Cut,
+    Limits,
+    RowData,
+    TelemetryData,
+    limits,
+    position,
+    under_load,
+)
+from usv_tui.stats.modes import MIN_SAMPLES as MODE_SAMPLES
+from usv_tui.stats.modes import Modes, find_modes
+from usv_tui.stats.pairs import (
+    ALPHA,
+    BAND,
+    Interval,
+    PairTracker,
+    half_width,
+    is_control_off,
+    median_interval,
+    round_means,
+)
+from usv_tui.stats.rolling import Summary, summary
+from usv_tui.stats.stopping import Precision, Target, TargetKind
+
+WINDOW_S = 20.0
+SAMPLE_BUDGET = 32_000
+"""Samples looked at in one update, all rows together."""
+MOST_SAMPLES = 4096
+FEWEST_SAMPLES = 1500
+MODE_ROWS = 3
+"""Rows whose modes are looked for in one update; the others keep their last answer."""
+SOLO_S = 3.0
+"""A row that ran alone for this long shows the clock that it alone gets."""
+TICK_SAMPLES = 200
+"""A timer's step is estimated from so many samples."""
+TARGET_SAMPLES = 8192
+TARGET_LEAD_S = 20.0
+"""The median of a settled row is taken from this long before it was found settled."""
+BUSY_TIMES = 400
+"""Moments of a window by which a row shows that it was running."""
+THROTTLED_SHARE = 0.5
+THERMAL_SHARE = 0.05
+
+
+NOTHING = Summary()
+UNLIMITED = Limits(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RowAnalysis:
+    """What can be said of one row now."""
+
+    bench: int
+    word: StateWord = StateWord.NONE
+    """The state in a word: the drift's, or throttled."""
+    drift: Drift = Drift()
+    effect: ClockEffect = ClockEffect()
+    detail: EffectDetail | None = None
+    """Clock and relative time in equal bins, for the evidence plots."""
+    ratio: Ratio | None = None
+    """Against the baseline; None for a baseline."""
+    modes: Modes | None = None
+    window: Summary = NOTHING
+    """Statistics of the window, seconds per call."""
+    is_timer_limited: bool = False
+    is_settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What can be said of the session now."""
+
+    at_ns: int = 0
+    rows: Mapping[int, RowAnalysis] = field(default_factory=dict)
+    advice: Advice = Advice()
+    limits: Limits = UNLIMITED
+    untrusted: tuple[int, ...] = ()
+    """Control rows that differ from the baseline they copy: no ratio of the run can be trusted."""
+    solo_low_mhz: Mapping[int, float] = field(default_factory=dict)
+    """5th percentile of the clock while a row ran alone, as far as tried in this epoch."""
+
+
+class _Known:
+    """What is remembered of one row between updates."""
+
+    def __init__(self) -> None:
+        self.tracker = DriftTracker()
+        self.pairs = PairTracker(0)
+        self.baseline: int | None = None
+        self.next_round = -1
+        self.modes: Modes | None = None
+        self.tick_ns = 0.0
+
+
+class _Seen(NamedTuple):
+    """One row in the current window."""
+
+    row: RowData
+    cut: Cut
+    tick_s: float
+    window: Summary
+
+
+class Analyst:
+    """Turns a session's columns into answers: `update` once a second, `reset` at a mark."""
+
+    def __init__(self, *, band: float = BAND, alpha: float = ALPHA) -> None:
+        self.band = band
+        self.alpha = alpha
+        self._known: dict[int, _Known] = {}
+        self._advisor = Advisor()
+        self._solo: dict[int, float] = {}
+        self._turn = 0
+
+    def reset(self) -> None:
+        """Forget everything: a new epoch begins."""
+        self._known.clear()
+        self._advisor.reset()
+        self._solo.clear()
+
+    def update(
+        self,
+        rows: Sequence[RowData],
+        telemetry: TelemetryData,
+        now_ns: int,
+        *,
+        epoch_ns: int = 0,
+        locked_mhz: int | None = None,
+        is_final: bool = False,
+    ) -> Analysis:
+        """Everything about the epoch that began at `epoch_ns`.
+
+        `locked_mhz` is the lock of ours in force. `is_final` says that no sample will follow, so
+        that the last round counts as complete.
+        """
+        from_ns = max(epoch_ns, now_ns - int(WINDOW_S * NS_PER_S))
+        most = max(FEWEST_SAMPLES, min(MOST_SAMPLES, SAMPLE_BUDGET // max(len(rows), 1)))
+        seen = [self._see(row, from_ns, now_ns + 1, most) for row in rows]
+        busy = _busy_times(seen)
+        readings = telemetry.cut(from_ns, now_ns + 1)
+        loaded = under_load(readings, busy)
+        limited = limits(loaded)
+        row_trends, drifts = self._drifts(seen, readings, now_ns)
+        clock = _clock_trace(loaded)
+        details = clock_effects(
+            [RowTrace(s.cut.t_ns, np.log(s.cut.seconds)) for s in seen],
+            clock,
+            is_shared=telemetry.is_shared,
+        )
+        self._find_modes(seen)
+        self._note_solo(seen, telemetry, now_ns)
+        ratios = self._ratios(rows, seen, epoch_ns, is_final=is_final)
+        out: dict[int, RowAnalysis] = {}
+        for s, drift, detail in zip(seen, drifts, details, strict=True):
+            bench = s.row.bench
+            known = self._known[bench]
+            out[bench] = RowAnalysis(
+                bench=bench,
+                word=_word(drift, limited),
+                drift=drift,
+                effect=detail.effect,
+                detail=detail,
+                ratio=ratios.get(bench),
+                modes=known.modes,
+                window=s.window,
+                is_timer_limited=_is_limited(s),
+                is_settled=known.tracker.settled_since_ns is not None,
+            )
+        inputs = self._inputs(seen, row_trends, details, loaded, limited, from_ns, now_ns)
+        inputs = _with_lock(inputs, loaded, locked_mhz)
+        return Analysis(
+            at_ns=now_ns,
+            rows=out,
+            advice=self._advisor.update(inputs, now_ns),
+            limits=limited,
+            untrusted=_untrusted(rows, ratios),
+            solo_low_mhz=dict(self._solo),
+        )
+
+    def settled_median(self, row: RowData, now_ns: int) -> Interval | None:
+        """Interval of a settled row's log median, from 20 s before it settled; None if it is not.
+
+        This is what `--until ±x%` asks for: a median before that would converge on a wrong value.
+        """
+        known = self._known.get(row.bench)
+        if known is None or known.tracker.settled_since_ns is None:
+            return None
+        from_ns = known.tracker.settled_since_ns - int(TARGET_LEAD_S * NS_PER_S)
+        cut = row.cut(from_ns, now_ns + 1, TARGET_SAMPLES)
+        return median_interval(np.log(cut.seconds), alpha=self.alpha)
+
+    def precisions(
+        self, target: Target, rows: Sequence[RowData], analysis: Analysis
+    ) -> list[Precision]:
+        """How well each active row's target is known: what a `StopRule` is fed."""
+        out = []
+        for row in rows:
+            known = analysis.rows.get(row.bench)
+            if known is None or not row.is_active:
+                continue
+            if target.kind is TargetKind.RATIO:
+                if known.ratio is not None:
+                    ratio = known.ratio
+                    out.append(Precision(row.bench, half_width(ratio), ratio.n, ratio.n_eff or 0.0))
+                continue
+            found = self.settled_median(row, analysis.at_ns)
+            minor = known.modes.minor_share if known.modes else 0.0
+            if found is None:
+                out.append(Precision(row.bench, None, 0, 0.0, False, minor))
+            else:
+                out.append(
+                    Precision(
+                        row.bench, found.half_width, found.n, found.n_eff, known.is_settled, minor
+                    )
+                )
+        return out
+
+    def _drifts(
+        self, seen: list[_Seen], readings: TelemetryData, now_ns: int
+    ) -> tuple[list[Trend | None], list[Drift]]:
+        located = [batch_locations(s.cut.seconds, s.tick_s) for s in seen]
+        stack = [y for y in located if y is not None]
+        found = iter(trends(np.stack(stack)) if stack else [])
+        row_trends = [None if y is None else next(found) for y in located]
+        drifts = []
+        changes: dict[tuple[int, int], float | None] = {}
+        for s, y, row_trend in zip(seen, located, row_trends, strict=True):
+            t = s.cut.t_ns
+            span_s = float(t[-1] - t[0]) / NS_PER_S if t.size > 1 else 0.0
+            change_c = None
+            if t.size > 1:
+                # Rows of one session share their window, and so their temperature.
+                span = int(t[0]) >> 28, int(t[-1]) >> 28
+                if span not in changes:
+                    changes[span] = temperature_change(
+                        readings.t_ns, readings.temp_c, float(t[0]), float(t[-1])
+                    )
+                change_c = changes[span]
+            look = Look(
+                now_ns=now_ns,
+                window_s=span_s,
+                trend=row_trend,
+                level=None if y is None else float(y[-BATCHES // 3 :].mean()),
+                temp_change_c=change_c,
+                slope_per_s=None if y is None else slope_per_s(y, span_s),
+            )
+            drifts.append(self._of(s.row).tracker.update(look))
+        return row_trends, drifts
+
+    def _see(self, row: RowData, from_ns: int, to_ns: int, most: int) -> _Seen:
+        cut = row.cut(from_ns, to_ns, most)
+        known = self._of(row)
+        tick_ns = row.tick_ns or known.tick_ns
+        if not tick_ns and cut.seconds.size >= TICK_SAMPLES:
+            tick_ns = known.tick_ns = estimate_tick(np.rint(cut.seconds * cut.inner * NS_PER_S))
+        return _Seen(row, cut, tick_ns / NS_PER_S / cut.inner, summary(cut.seconds))
+
+    def _of(self, row: RowData) -> _Known:
+        known = self._known.get(row.bench)
+        if known is None:
+            known = self._known[row.bench] = _Known()
+        return known
+
+    def _find_modes(self, seen: list[_Seen]) -> None:
+        """A few rows each time, in turn."""
+        count = len(seen)
+        for k in range(min(MODE_ROWS, count)):
+            s = seen[(self._turn + k) % count]
+            values = s.cut.seconds
+            known = self._of(s.row)
+            if values.size < MODE_SAMPLES:
+                known.modes = None
+                continue
+            n_eff = values.size / correlation_time(values[-MOST_SAMPLES // 4 :])
+            known.modes = find_modes(values, s.tick_s, n_eff)
+        self._turn = (self._turn + MODE_ROWS) % max(count, 1)
+
+    def _note_solo(self, seen: list[_Seen], telemetry: TelemetryData, now_ns: int) -> None:
+        """While one row runs alone, the clock is what that row can get."""
+        from_ns = now_ns - int(SOLO_S * NS_PER_S)
+        running = [s.row for s in seen if s.row.is_active and _ran_since(s.row, from_ns, now_ns)]
+        if len(running) != 1 or sum(s.row.is_active for s in seen) < 2:
+            return
+        row = running[0]
+        cut = row.cut(from_ns, now_ns + 1, MOST_SAMPLES)
+        if cut.t_ns.size < 2 or cut.t_ns[-1] - cut.t_ns[0] < 0.8 * SOLO_S * NS_PER_S:
+            return
+        # The clock needs a moment to follow the change of load.
+        low = _low_clock(under_load(telemetry.cut(from_ns + int(NS_PER_S), now_ns + 1), cut.t_ns))
+        if low is not None:
+            self._solo[row.bench] = low
+
+    def _ratios(
+        self, rows: Sequence[RowData], seen: list[_Seen], epoch_ns: int, *, is_final: bool
+    ) -> dict[int, Ratio]:
+        by_bench = {row.bench: row for row in rows}
+        siblings: dict[int, int] = {}
+        for row in rows:
+            if row.baseline is not None and not row.is_control:
+                siblings[row.baseline] = siblings.get(row.baseline, 0) + 1
+        cuts = {s.row.bench: s for s in seen}
+        means: dict[tuple[int, int], tuple[IntArray, FloatArray]] = {}
+        out: dict[int, Ratio] = {}
+        for row in rows:
+            base = None if row.baseline is None else by_bench.get(row.baseline)
+            if base is None or base.bench == row.bench:
+                continue
+            known = self._of(row)
+            if known.baseline != base.bench:
+                known.pairs, known.baseline, known.next_round = (
+                    PairTracker(row.bench),
+                    base.bench,
+                    -1,
+                )
+            _consume(known, row, base, epoch_ns, means, is_final=is_final)
+            out[row.bench] = known.pairs.ratio(
+                band=self.band,
+                alpha=self.alpha,
+                comparisons=1 if row.is_control else siblings.get(base.bench, 1),
+                resolution=_resolution(cuts[row.bench], cuts[base.bench]),
+            )
+        return out
+
+    def _inputs(
+        self,
+        seen: list[_Seen],
+        row_trends: list[Trend | None],
+        details: list[EffectDetail],
+        loaded: TelemetryData,
+        limited: Limits,
+        from_ns: int,
+        now_ns: int,
+    ) -> AdviceInputs:
+        evidence = []
+        window_s = 0.0
+        rounds = 0
+        for s, row_trend, detail in zip(seen, row_trends, details, strict=True):
+            t = s.cut.t_ns
+            if not s.row.is_active or t.size == 0:
+                continue
+            window_s = max(window_s, float(t[-1] - t[0]) / NS_PER_S)
+            rounds = max(rounds, _rounds_between(s.row, from_ns, now_ns))
+            window = s.window
+            evidence.append(
+                RowEvidence(
+                    bench=s.row.bench,
+                    trend=row_trend,
+                    effect=detail.effect,
+                    rel_std=window.rel_std,
+                    gain=detail.gain,
+                    clipped_std=detail.clipped_std,
+                    has_modes=self._of(s.row).modes is not None,
+                    severe_share=window.severe / window.n if window.n else 0.0,
+                    is_timer_limited=_is_limited(s),
+                )
+            )
+        return AdviceInputs(
+            window_s=window_s,
+            rounds=rounds,
+            rows=tuple(evidence),
+            clock=_clock_evidence(loaded, limited, now_ns),
+            solo_low_mhz=dict(self._solo),
+        )
+
+
+def _is_limited(s: _Seen) -> bool:
+    """The timer's step hides the row's noise."""
+    return s.tick_s > 0 and s.window.madn is not None and s.tick_s >= 0.5 * s.window.madn
+
+
+def _resolution(row: _Seen, base: _Seen) -> float | None:
+    """The coarser relative timer step of two rows when it limits either of them."""
+    if not (_is_limited(row) or _is_limited(base)):
+        return None
+    steps = [s.tick_s / s.window.median for s in (row, base) if s.window.median]
+    return max(steps, default=None)
+
+
+def _busy_times(seen: list[_Seen]) -> IntArray:
+    """When samples were taken, ascending; thinned, since gaps of half a second are what counts."""
+    times = [t[:: 1 + t.size // BUSY_TIMES] for t in (s.cut.t_ns for s in seen) if t.size] + [
+        s.cut.t_ns[-1:] for s in seen
+    ]
+    return np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
+
+
+def _clock_trace(loaded: TelemetryData) -> ClockTrace | None:
+    good = np.isfinite(loaded.sm_mhz) & (loaded.sm_mhz > 0)
+    if not good.any():
+        return None
+    return ClockTrace(loaded.t_ns[good], loaded.sm_mhz[good], loaded.step_mhz)
+
+
+def _low_clock(loaded: TelemetryData) -> float | None:
+    """5th percentile of the clock under load, of the slowest partition where there are several."""
+    mhz = loaded.sm_mhz if loaded.low_mhz is None else loaded.low_mhz
+    good = mhz[np.isfinite(mhz) & (mhz > 0)]
+    return float(np.quantile(good, 0.05)) if good.size else None
+
+
+def _clock_evidence(loaded: TelemetryData, limited: Limits, now_ns: int) -> ClockEvidence:
+    trace = _clock_trace(loaded)
+    if trace is None:
+        return ClockEvidence(
+            power_share=limited.power,
+            thermal_share=limited.thermal,
+            is_shared=loaded.is_shared,
+        )
+    y = batch_locations(trace.mhz)
+    t = loaded.t_ns
+    return ClockEvidence(
+        readings=int(trace.mhz.size),
+        age_s=float(now_ns - trace.t_ns[-1]) / NS_PER_S,
+        spread=clock_spread(trace),
+        median_mhz=float(np.median(trace.mhz)),
+        low_mhz=_low_clock(loaded),
+        step_mhz=trace.step_mhz,
+        trend=None if y is None else trends(y)[0],
+        power_share=limited.power,
+        thermal_share=limited.thermal,
+        temp_change_c=temperature_change(t, loaded.temp_c, float(t[0]), float(t[-1])),
+        supported_mhz=loaded.supported_mhz,
+        is_shared=loaded.is_shared,
+    )
+
+
+def _with_lock(inputs: AdviceInputs, loaded: TelemetryData, locked_mhz: int | None) -> AdviceInputs:
+    if locked_mhz is None:
+        return inputs
+    mhz = loaded.sm_mhz[np.isfinite(loaded.sm_mhz)]
+    return AdviceInputs(
+        window_s=inputs.window_s,
+        rounds=inputs.rounds,
+        rows=inputs.rows,
+        clock=inputs.clock,
+        solo_low_mhz=inputs.solo_low_mhz,
+        locked_mhz=locked_mhz,
+        below_lock_share=below_share(mhz, locked_mhz, loaded.step_mhz),
+    )
+
+
+def _word(drift: Drift, limited: Limits) -> StateWord:
+    """Moving comes before throttled, throttled before steady: settled is kept apart."""
+    if drift.word is StateWord.UNDECIDED and (drift.temp_change_c or 0.0) >= WARM_C:
+        return StateWord.WARMING
+    if drift.word in (StateWord.NONE, StateWord.WARMING, StateWord.DRIFTING):
+        return drift.word
+    power, thermal = limited.power or 0.0, limited.thermal or 0.0
+    if thermal >= THERMAL_SHARE or power >= THROTTLED_SHARE:
+        return StateWord.THROTTLED
+    return drift.word
+
+
+def _untrusted(rows: Sequence[RowData], ratios: Mapping[int, Ratio]) -> tuple[int, ...]:
+    return tuple(
+        row.bench
+        for row in rows
+        if row.is_control and row.bench in ratios and is_control_off(ratios[row.bench])
+    )
+
+
+def _ran_since(row: RowData, from_ns: int, now_ns: int) -> bool:
+    return position(row.t_ns, now_ns + 1) > position(row.t_ns, from_ns)
+
+
+def _rounds_between(row: RowData, from_ns: int, now_ns: int) -> int:
+    a, b = position(row.t_ns, from_ns), position(row.t_ns, now_ns + 1)
+    return int(row.rounds[b - 1]) - int(row.rounds[a]) + 1 if b > a else 0
+
+
+def _consume(
+    known: _Known,
+    row: RowData,
+    base: RowData,
+    epoch_ns: int,
+    means: dict[tuple[int, int], tuple[IntArray, FloatArray]],
+    *,
+    is_final: bool,
+) -> None:
+    """Pair the rounds that have been completed since the last time."""
+    if row.rounds.size == 0 or base.rounds.size == 0:
+        return
+    last = min(int(row.rounds[-1]), int(base.rounds[-1])) + is_final
+    if last <= known.next_round:
+        return
+    ours = _means(row, known.next_round, last, epoch_ns, means)
+    theirs = _means(base, known.next_round, last, epoch_ns, means)
+    if np.array_equal(ours[0], theirs[0]):
+        known.pairs.add(ours[1] - theirs[1])
+    else:
+        _, i, j = np.intersect1d(ours[0], theirs[0], assume_unique=True, return_indices=True)
+        known.pairs.add(ours[1][i] - theirs[1][j])
+    known.next_round = last
+
+
+def _means(
+    row: RowData,
+    first: int,
+    last: int,
+    epoch_ns: int,
+    means: dict[tuple[int, int], tuple[IntArray, FloatArray]],
+) -> tuple[IntArray, FloatArray]:
+    """Mean log t of each round in [first, last) and the epoch; kept for the rows that share it."""
+    key = (row.bench, first)
+    found = means.get(key)
+    if found is None:
+        a = max(position(row.rounds, first), position(row.t_ns, epoch_ns))
+        b = row.rounds.size
+        part = RowData(
+            row.bench, row.t_ns[a:b], row.window_ns[a:b], row.inner[a:b], row.rounds[a:b],
+            row.flags[a:b],
+        )  # fmt: skip
+        found = means[key] = round_means(*_log_seconds(part))
+    rounds, values = found
+    end = position(rounds, last)
+    return rounds[:end], values[:end]
+
+
+def _log_seconds(row: RowData) -> tuple[IntArray, FloatArray]:
+    """Rounds and log seconds per call of all samples; NaN where a sample does not count."""
+    good = ((row.flags & int(EXCLUDED)) == 0) & (row.window_ns > 0) & (row.inner > 0)
+    seconds = np.where(good, row.window_ns, 1) / (np.where(good, row.inner, 1) * NS_PER_S)
+    return row.rounds.astype(np.int64), np.where(good, np.log(seconds), math.nan)

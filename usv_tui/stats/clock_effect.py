@@ -1,0 +1,461 @@
+"""How much of a row's spread is the clock? log t = c - alpha log f, and when not to answer.
+
+Alignment matters more than the regression: a reading is late by the driver's lag and the poller's
+phase, so the lag is searched for, and both sides are averaged over bins before they are compared.
+A second estimate on the fast part of both (a slow trend removed) exposes what only happens to
+share the clock's trend, such as a neighbour that takes power and bandwidth.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from usv_tui.model import ClockEffect
+from usv_tui.stats.basics import (
+    NS_PER_S,
+    FloatArray,
+    IntArray,
+    block_clip,
+    median,
+    row_medians,
+)
+
+MIN_SPREAD = 0.005
+"""A clock that moves by less explains nothing worth a lock."""
+MIN_SPREAD_STEPS = 1.5
+FAST_SPREAD = 0.008
+FAST_SPREAD_STEPS = 2.5
+MIN_BINS = 30
+MAX_SE = 0.15
+BIN_S = 0.1
+DEFAULT_LAG_S = 0.1
+MAX_LAG_S = 0.3
+_LAG_STEP_S = 0.02
+_LAG_BIN_S = 0.05
+_MIN_CORRELATION = 0.3
+_JACKKNIFE = 10
+_HIGH_PASS = 11
+_TRIM_PASSES = 4
+_TRIM = 0.1
+_SE_FACTOR = 1.5
+_SE_FLOOR = 0.01
+_ATTENUATION = 0.02
+"""Most of alpha that readings which are late by half a poll can hide."""
+_LOWER_QUARTILE = 0.3186
+"""Lower quartile of |x| for a standard normal x."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTrace:
+    """The clock over one window, as it was read."""
+
+    t_ns: IntArray
+    mhz: FloatArray
+    step_mhz: float = 0.0
+    """Distance of two clocks that the device can run at; 0 when unknown."""
+    lag_s: float | None = None
+    """How late the readings are, where it is known (0 for a clock taken inside the stream)."""
+
+    @property
+    def period_s(self) -> float:
+        """Median distance of two readings; infinite for fewer than two."""
+        if self.t_ns.size < 2:
+            return math.inf
+        return median(np.diff(self.t_ns)) / NS_PER_S
+
+
+class RowTrace(NamedTuple):
+    """One row's samples over the same window."""
+
+    t_ns: IntArray
+    """Middle of each sample."""
+    log_t: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class EffectDetail:
+    """A row's clock effect and what the evidence plots need of it."""
+
+    effect: ClockEffect
+    clock_mhz: FloatArray
+    """Mean clock of each bin."""
+    relative: FloatArray
+    """Mean time of each bin over the row's mean, NaN where there was no sample."""
+    gain: float = 0.0
+    """Share of the std, stragglers apart, that a lock would take away."""
+    clipped_std: float | None = None
+    """Relative std without stragglers."""
+
+
+def clock_spread(clock: ClockTrace) -> float | None:
+    """Relative spread of the clock, p97.5 - p2.5; None without readings."""
+    good = clock.mhz[np.isfinite(clock.mhz) & (clock.mhz > 0)]
+    if good.size == 0:
+        return None
+    low, high = np.quantile(np.log(good), (0.025, 0.975))
+    return float(high - low)
+
+
+def spread_gate(
+    clock: ClockTrace, share: float = MIN_SPREAD, steps: float = MIN_SPREAD_STEPS
+) -> float:
+    """The spread below which the clock counts as standing still: a share, or so many steps."""
+    good = clock.mhz[np.isfinite(clock.mhz) & (clock.mhz > 0)]
+    if good.size == 0:
+        return share
+    return max(share, steps * clock.step_mhz / median(good))
+
+
+def find_lag(rows: Sequence[RowTrace], clock: ClockTrace) -> float:
+    """How late the readings are, in seconds: the shift at which times and clock agree best.
+
+    0.1 s where they do not agree anywhere; known lags are passed through.
+    """
+    if clock.lag_s is not None:
+        return clock.lag_s
+    good = np.isfinite(clock.mhz) & (clock.mhz > 0)
+    filled = [row for row in rows if row.t_ns.size >= MIN_BINS]
+    if good.sum() < MIN_BINS or not filled:
+        return DEFAULT_LAG_S
+    start = max(int(row.t_ns[0]) for row in filled)
+    stop = min(int(row.t_ns[-1]) for row in filled)
+    bins = int((stop - start) / (_LAG_BIN_S * NS_PER_S))
+    if bins < MIN_BINS:
+        return DEFAULT_LAG_S
+    y = _equal_weight_bins(filled, start, bins)
+    usable = np.isfinite(y)
+    if usable.sum() < MIN_BINS:
+        return DEFAULT_LAG_S
+    y = y[usable] - y[usable].mean()
+    size = float(y @ y)
+    t = (clock.t_ns[good] - start) / NS_PER_S
+    log_f = np.log(clock.mhz[good])
+    # Four points a bin, so that a bin's mean of the interpolated clock is one.
+    points = (np.arange(bins * 4) + 0.5) * (_LAG_BIN_S / 4)
+    best, best_lag = _MIN_CORRELATION, DEFAULT_LAG_S
+    for k in range(round(MAX_LAG_S / _LAG_STEP_S) + 1):
+        lag = k * _LAG_STEP_S
+        f = np.interp(points + lag, t, log_f).reshape(bins, 4).mean(axis=1)[usable]
+        f = f - f.mean()
+        power = float(f @ f) * size
+        correlation = -float(f @ y) / math.sqrt(power) if power > 0 else 0.0
+        if correlation > best:
+            best, best_lag = correlation, lag
+    return best_lag
+
+
+def _equal_weight_bins(rows: Sequence[RowTrace], start: int, bins: int) -> FloatArray:
+    """Mean over rows of each row's centred bin means; NaN where a row has none."""
+    total = np.zeros(bins)
+    for row in rows:
+        at = ((row.t_ns - start) // int(_LAG_BIN_S * NS_PER_S)).astype(np.int64)
+        inside = (at >= 0) & (at < bins)
+        counts = np.bincount(at[inside], minlength=bins)
+        sums = np.bincount(at[inside], weights=row.log_t[inside], minlength=bins)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = sums / counts
+        total += means - np.nanmean(means)
+    return total / len(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Binned:
+    """Rows and clock in the same bins of time."""
+
+    f: FloatArray
+    """Mean log f of each bin, centred."""
+    y: FloatArray
+    """Rows x bins, mean log t, 0 where there was no sample."""
+    weight: FloatArray
+    """Rows x bins, 1 where the row has samples and the clock was read, else 0."""
+    mhz: FloatArray
+    variance: float
+    """Of log f over the single readings."""
+    lag_s: float
+    has_fast: bool
+    """The fast part of the clock moves enough to be a check."""
+
+
+def clock_effects(
+    rows: Sequence[RowTrace], clock: ClockTrace | None, *, is_shared: bool = False
+) -> list[EffectDetail]:
+    """The clock's effect on each row over one window (20 s is meant), in the order of the rows.
+
+    `is_shared` says that another process computes on the device: then nothing can be attributed.
+    """
+    spreads = [_spreads(row) for row in rows]
+    refuse = _reason_to_refuse(rows, clock, is_shared=is_shared)
+    if refuse or clock is None:
+        spread = None if clock is None else clock_spread(clock)
+        return [_refused(s, refuse, spread) for s in spreads]
+    lag_s = find_lag(rows, clock)
+    binned = _bin(spreads, clock, lag_s)
+    spread = _bin_spread(binned.f)
+    if spread < spread_gate(clock):
+        return [_refused(s, "clock stands still", spread, binned) for s in spreads]
+    return _attribute(spreads, binned, spread)
+
+
+def _reason_to_refuse(
+    rows: Sequence[RowTrace], clock: ClockTrace | None, *, is_shared: bool
+) -> str:
+    if clock is None or np.isfinite(clock.mhz).sum() < 2:
+        return "no clock readings"
+    if is_shared:
+        return "another process computes on the device"
+    if not any(row.t_ns.size >= MIN_BINS for row in rows):
+        return "too few samples"
+    return ""
+
+
+class _Spreads(NamedTuple):
+    """A row's spread, split: clipped log t, what the stragglers add, and the quick noise."""
+
+    x: FloatArray
+    t_ns: IntArray
+    total: float | None
+    """Standard deviation of log t with everything in it."""
+    clipped: float
+    floor: float
+    """Noise from one sample to the next, which no clock can explain."""
+
+
+def _spreads(row: RowTrace) -> _Spreads:
+    n = row.log_t.size
+    if n < 3:
+        return _Spreads(row.log_t, row.t_ns, None, 0.0, 0.0)
+    x = block_clip(row.log_t)
+    floor = _quick_noise(np.diff(x))
+    return _Spreads(x, row.t_ns, float(row.log_t.std(ddof=1)), float(x.std(ddof=1)), floor)
+
+
+def _quick_noise(steps: FloatArray) -> float:
+    """Noise of one sample from the lower quartile of the steps between neighbours.
+
+    The upper ones hold the clock's own steps.
+    """
+    size = np.abs(steps - median(steps))
+    at = size.size // 4
+    return float(np.partition(size, at)[at]) / _LOWER_QUARTILE / math.sqrt(2)
+
+
+def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
+    good = np.isfinite(clock.mhz) & (clock.mhz > 0)
+    t_clock = clock.t_ns[good] - int(lag_s * NS_PER_S)
+    log_f = np.log(clock.mhz[good])
+    filled = [row for row in rows if row.t_ns.size]
+    start = max(min(int(row.t_ns[0]) for row in filled), int(t_clock[0]))
+    stop = min(max(int(row.t_ns[-1]) for row in filled), int(t_clock[-1]))
+    width_s = max(BIN_S, 2 * clock.period_s)
+    width = int(width_s * NS_PER_S)
+    bins = max(0, (stop - start) // width)
+    points = 8
+    grid = start + (np.arange(bins * points) + 0.5) * (width / points)
+    f = np.interp(grid, t_clock, log_f).reshape(bins, points).mean(axis=1)
+    y = np.zeros((len(rows), bins))
+    weight = np.zeros((len(rows), bins))
+    for i, row in enumerate(rows):
+        if row.t_ns.size < MIN_BINS or bins == 0:
+            continue
+        at = ((row.t_ns - start) // width).astype(np.int64)
+        inside = (at >= 0) & (at < bins)
+        counts = np.bincount(at[inside], minlength=bins)
+        sums = np.bincount(at[inside], weights=row.x[inside], minlength=bins)
+        y[i] = sums / np.maximum(counts, 1)
+        weight[i] = counts > 0
+    has_fast = bins > _HIGH_PASS and _bin_spread(_high_pass(f[None, :])[0]) >= spread_gate(
+        clock, FAST_SPREAD, FAST_SPREAD_STEPS
+    )
+    return _Binned(
+        f - f.mean() if bins else f, y, weight, np.exp(f), float(log_f.var()), lag_s, has_fast
+    )
+
+
+def _bin_spread(f: FloatArray) -> float:
+    if f.size == 0:
+        return 0.0
+    low, high = np.quantile(f, (0.025, 0.975))
+    return float(high - low)
+
+
+def _high_pass(x: FloatArray) -> FloatArray:
+    """Minus a running median of 11 bins along the last axis; the ends lean on the nearest one."""
+    reach = _HIGH_PASS // 2
+    padded = np.pad(x, ((0, 0), (reach, reach)), mode="edge")
+    medians = row_medians(sliding_window_view(padded, _HIGH_PASS, axis=1))
+    return np.asarray(x - medians, np.float64)
+
+
+class _Fit(NamedTuple):
+    alpha: FloatArray
+    se: FloatArray
+
+
+def _least_squares(f: FloatArray, y: FloatArray, weight: FloatArray) -> _Fit:
+    """-slope of each row of y on f, with 1.5 x the delete-a-block jackknife's standard error."""
+    blocks = np.array_split(np.arange(f.size), _JACKKNIFE)
+    starts = np.array([block[0] for block in blocks if block.size])
+    terms = np.stack([weight, weight * f, weight * f * f, weight * y, weight * f * y])
+    parts = np.add.reduceat(terms, starts, axis=2)
+    total = parts.sum(axis=2, keepdims=True)
+    alpha = -_slope(total)[:, 0]
+    without = -_slope(total - parts)
+    k = without.shape[1]
+    centred = without - without.mean(axis=1, keepdims=True)
+    se = _SE_FACTOR * np.sqrt((k - 1) / k * (centred * centred).sum(axis=1))
+    return _Fit(alpha, np.maximum(se, _SE_FLOOR))
+
+
+def _slope(sums: FloatArray) -> FloatArray:
+    """Slopes from the sums of (w, wf, wff, wy, wfy); 0 where f does not vary."""
+    w, wf, wff, wy, wfy = sums
+    w = np.maximum(w, 1e-300)
+    vertical = wff - wf * wf / w
+    level = wfy - wf * wy / w
+    flat = vertical <= 1e-18 * np.maximum(wff, 1e-300)
+    return np.asarray(np.where(flat, 0.0, level / np.where(flat, 1.0, vertical)), np.float64)
+
+
+@cache
+def _pairs(bins: int) -> tuple[IntArray, IntArray]:
+    """Pairs of bins at a few distances: enough for the median of slopes, few enough to be quick."""
+    distances = [d for d in (1, 2, 3, 5, 8, 13, 21) if d < bins]
+    first = np.concatenate([np.arange(bins - d) for d in distances])
+    second = np.concatenate([np.arange(bins - d) + d for d in distances])
+    return first, second
+
+
+def _fast_alpha(f: FloatArray, y: FloatArray, weight: FloatArray) -> FloatArray:
+    """Alpha on the fast scale: weighted median of slopes, then trimmed least squares."""
+    f = _high_pass(f[None, :])[0]
+    y = _high_pass(y)
+    i, j = _pairs(f.size)
+    run = f[j] - f[i]
+    moved = run != 0
+    i, j, run = i[moved], j[moved], run[moved]
+    slopes = (y[:, j] - y[:, i]) / run
+    w = np.abs(run) * weight[:, i] * weight[:, j]
+    order = np.argsort(slopes, axis=1)
+    cumulative = np.cumsum(np.take_along_axis(w, order, axis=1), axis=1)
+    middle = (cumulative < cumulative[:, -1:] / 2).sum(axis=1)
+    middle = np.minimum(middle, slopes.shape[1] - 1)
+    at = np.take_along_axis(order, middle[:, None], axis=1)
+    slope = np.take_along_axis(slopes, at, axis=1)
+    for _ in range(_TRIM_PASSES):
+        residual = y - slope * f
+        residual = residual - row_medians(residual)[:, None]
+        size = np.where(weight > 0, np.abs(residual), np.inf)
+        allowed = np.quantile(np.abs(residual), 1 - _TRIM, axis=1, keepdims=True)
+        kept = (size <= allowed) * 1.0
+        terms = np.stack([kept, kept * f, kept * f * f, kept * y, kept * f * y])
+        slope = _slope(terms.sum(axis=2, keepdims=True))
+    return np.asarray(-slope[:, 0], np.float64)
+
+
+def _attribute(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[EffectDetail]:
+    f, y, weight = binned.f, binned.y, binned.weight
+    counts = weight.sum(axis=1)
+    fit = _least_squares(f, y, weight)
+    # A bin without a sample takes the row's mean there: the running median needs a value.
+    means = (y * weight).sum(axis=1, keepdims=True) / np.maximum(counts, 1)[:, None]
+    filled = np.where(weight > 0, y, means)
+    fast = _fast_alpha(f, filled, weight) if binned.has_fast else np.full(len(spreads), np.nan)
+    enough = counts >= MIN_BINS
+    overshoots = bool((enough & (fit.alpha > 1.2)).any())
+    details = []
+    for i, parts in enumerate(spreads):
+        relative = np.where(weight[i] > 0, np.exp(y[i] - means[i]), np.nan)
+        if not enough[i] or parts.total is None:
+            details.append(_refused(parts, "too few samples", spread, binned, relative))
+            continue
+        alpha, se = float(fit.alpha[i]), float(fit.se[i])
+        judged = _judge(alpha, se, float(fast[i]), overshoots=overshoots)
+        details.append(_detail(judged, alpha, se, spread, binned, parts, relative))
+    return details
+
+
+def _judge(
+    alpha: float, se: float, fast: float, *, overshoots: bool
+) -> tuple[str, str, float | None]:
+    """Status, reason and the alpha to go by (None when refused)."""
+    if se > MAX_SE:
+        return "refused", "the clock's effect is lost in noise", None
+    has_fast = math.isfinite(fast)
+    disagree = has_fast and abs(alpha - fast) > max(0.2, 3 * se)
+    if disagree or alpha < -0.2 or overshoots:
+        if has_fast and -0.2 <= fast <= 1.2:
+            return "confounded", "something else moves with the clock", min(max(fast, 0.0), 1.0)
+        return "refused", "something else moves with the clock", None
+    alpha = min(max(alpha, 0.0), 1.0)
+    if not has_fast:
+        return "ok-trend", "only a slow trend to go by", alpha
+    return "ok", "", alpha
+
+
+def _detail(
+    judged: tuple[str, str, float | None],
+    alpha_all: float,
+    se: float,
+    spread: float,
+    binned: _Binned,
+    parts: _Spreads,
+    relative: FloatArray,
+) -> EffectDetail:
+    status, reason, alpha = judged
+    explained = locked = None
+    gain = 0.0
+    if alpha is not None and parts.total:
+        left = _left(alpha, alpha_all + min(se, _ATTENUATION), binned.variance, parts)
+        stragglers = max(0.0, parts.total**2 - parts.clipped**2)
+        locked = math.sqrt(left + stragglers)
+        explained = min(max(1 - (locked / parts.total) ** 2, 0.0), 1.0)
+        gain = 1 - math.sqrt(left) / parts.clipped if parts.clipped > 0 else 0.0
+    effect = ClockEffect(
+        status=status,
+        reason=reason,
+        alpha=alpha,
+        alpha_se=se,
+        clock_spread=spread,
+        lag_ns=round(binned.lag_s * NS_PER_S),
+        explained=explained,
+        std_now=parts.total,
+        std_locked=locked,
+    )
+    return EffectDetail(effect, binned.mhz, relative, gain, parts.clipped)
+
+
+def _left(alpha: float, slope: float, clock_variance: float, parts: _Spreads) -> float:
+    """Variance that a lock leaves: that of log t + alpha log f, but never below the quick noise.
+
+    The clock's own variance is taken from the single readings: late or held ones have the right
+    spread, where bin means smooth the quick part away. `slope` is the trend's -slope plus what
+    late readings hide of it, since 2 % of the clock's variance would outweigh what a lock leaves.
+    """
+    removed = clock_variance * (2 * alpha * slope - alpha * alpha)
+    total = parts.clipped**2
+    return max(total - max(removed, 0.0), min(parts.floor**2, total))
+
+
+def _refused(
+    parts: _Spreads,
+    reason: str,
+    spread: float | None,
+    binned: _Binned | None = None,
+    relative: FloatArray | None = None,
+) -> EffectDetail:
+    lag_ns = None if binned is None else round(binned.lag_s * NS_PER_S)
+    effect = ClockEffect(
+        status="refused", reason=reason, clock_spread=spread, lag_ns=lag_ns, std_now=parts.total
+    )
+    empty = np.empty(0)
+    return EffectDetail(
+        effect,
+        empty if binned is None else binned.mhz,
+        empty if relative is None else relative,
+        clipped_std=None if parts.total is None else parts.clipped,
+    )

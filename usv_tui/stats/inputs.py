@@ -1,0 +1,193 @@
+"""What the statistics are given: raw columns as the session keeps them, by reference.
+
+Nothing is copied or converted until a window has been cut out, so a million samples cost no more
+than the last twenty seconds of them.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from usv_tui.model import EXCLUDED, POWER_REASONS, THERMAL_REASONS, Reason
+from usv_tui.stats.basics import NS_PER_S, BoolArray, FloatArray, IntArray
+
+AnyInts = NDArray[np.signedinteger] | NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, slots=True)
+class RowData:
+    """All samples of one row, oldest first. The arrays are views and are not written."""
+
+    bench: int
+    t_ns: IntArray
+    """Start of each window."""
+    window_ns: IntArray
+    inner: AnyInts
+    rounds: AnyInts
+    """Never decreasing; a row may have several samples in a round."""
+    flags: AnyInts
+    """`model.Flag` bits; excluded samples are left out."""
+    baseline: int | None = None
+    """The row that this one is held against; None for a baseline itself."""
+    is_control: bool = False
+    """The row is a copy of its baseline."""
+    tick_ns: float = 0.0
+    """Smallest step between two windows; 0 lets it be estimated."""
+    is_active: bool = True
+    """False for a row that is off, failed or a phase: it is described, but gives no advice."""
+
+    def cut(self, from_ns: int, to_ns: int, most: int) -> "Cut":
+        """The usable samples that start in [from, to), thinned evenly to at most `most`."""
+        a, b = position(self.t_ns, from_ns), position(self.t_ns, to_ns)
+        # Thinning counts from the end of the run's indices, so that a sample stays in or out.
+        stride = max(1, -(-(b - a) // most))
+        a += -a % stride
+        inner = self.inner[a:b:stride].astype(np.int64)
+        window = self.window_ns[a:b:stride]
+        good = ((self.flags[a:b:stride] & int(EXCLUDED)) == 0) & (window > 0) & (inner > 0)
+        inner, window = inner[good], window[good]
+        seconds = window / (inner * NS_PER_S)
+        t_ns = self.t_ns[a:b:stride][good] + window // 2
+        return Cut(np.asarray(t_ns, np.int64), seconds, stride, _typical(inner), b - a)
+
+
+def position(ascending: AnyInts, value: int) -> int:
+    """Index of the first element that is at least `value`.
+
+    The value takes the array's type: `numpy.searchsorted` would convert the whole array instead.
+    """
+    bounds = np.iinfo(ascending.dtype)
+    if value > bounds.max:
+        return int(ascending.size)
+    return int(np.searchsorted(ascending, ascending.dtype.type(max(value, bounds.min))))
+
+
+class Cut(NamedTuple):
+    """One row's usable samples in a window of time."""
+
+    t_ns: IntArray
+    """Middle of each sample."""
+    seconds: FloatArray
+    """Per call."""
+    stride: int
+    inner: int
+    """The usual number of calls in a window."""
+    n_all: int
+    """Samples in the window before thinning."""
+
+
+def _typical(inner: IntArray) -> int:
+    return int(np.partition(inner, inner.size // 2)[inner.size // 2]) if inner.size else 1
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryData:
+    """All readings of the watched device, oldest first; NaN where a value was not reported."""
+
+    t_ns: IntArray
+    sm_mhz: FloatArray
+    temp_c: FloatArray
+    reasons: IntArray
+    """`model.Reason` bits, -1 when unknown."""
+    power_ns: FloatArray
+    """Counter: time under a power limit."""
+    thermal_ns: FloatArray
+    """Counter: time under a thermal or hardware limit."""
+    low_mhz: FloatArray | None = None
+    """Slowest partition, where a device has several clocks; it is what a lock must respect."""
+    supported_mhz: tuple[int, ...] = ()
+    """Ascending; empty when the device does not tell."""
+    is_shared: bool = False
+    """Another process computes on the device."""
+
+    @classmethod
+    def none(cls) -> "TelemetryData":
+        """No telemetry at all."""
+        empty = np.empty(0)
+        return cls(np.empty(0, np.int64), empty, empty, np.empty(0, np.int64), empty, empty)
+
+    def cut(self, from_ns: int, to_ns: int) -> "TelemetryData":
+        """The readings of a stretch of time."""
+        return self._where(slice(position(self.t_ns, from_ns), position(self.t_ns, to_ns)))
+
+    def only(self, mask: BoolArray) -> "TelemetryData":
+        """The readings that a mask selects."""
+        return self._where(mask)
+
+    def _where(self, which: slice | BoolArray) -> "TelemetryData":
+        return TelemetryData(
+            self.t_ns[which],
+            self.sm_mhz[which],
+            self.temp_c[which],
+            self.reasons[which],
+            self.power_ns[which],
+            self.thermal_ns[which],
+            None if self.low_mhz is None else self.low_mhz[which],
+            self.supported_mhz,
+            self.is_shared,
+        )
+
+    @property
+    def step_mhz(self) -> float:
+        """Distance of two clocks the device can run at: typical of the list, or as seen; 0 unknown.
+
+        The smallest difference of distinct readings stands in where there is no list.
+        """
+        if len(self.supported_mhz) > 1:
+            return float(np.median(np.diff(self.supported_mhz)))
+        seen = np.unique(self.sm_mhz[np.isfinite(self.sm_mhz)])
+        return float(np.diff(seen).min()) if seen.size > 1 else 0.0
+
+
+class Limits(NamedTuple):
+    """Shares of a window under a limit; None when the device does not tell."""
+
+    power: float | None
+    thermal: float | None
+
+
+def limits(telemetry: TelemetryData) -> Limits:
+    """Shares of the readings' time under a power and under a thermal limit.
+
+    From the accumulating counters where there are some, since a bit that is polled misses short
+    events; else from the bits.
+    """
+    power = _counter_share(telemetry.t_ns, telemetry.power_ns)
+    thermal = _counter_share(telemetry.t_ns, telemetry.thermal_ns)
+    known = telemetry.reasons[telemetry.reasons >= 0]
+    if known.size:
+        if power is None:
+            power = float(((known & int(POWER_REASONS)) != 0).mean())
+        if thermal is None:
+            thermal = float(((known & int(THERMAL_REASONS)) != 0).mean())
+    return Limits(power, thermal)
+
+
+def _counter_share(t_ns: IntArray, counter: FloatArray) -> float | None:
+    good = np.flatnonzero(np.isfinite(counter))
+    if good.size < 2:
+        return None
+    first, last = good[0], good[-1]
+    span = float(t_ns[last] - t_ns[first])
+    if span <= 0:
+        return None
+    return min(max(float(counter[last] - counter[first]) / span, 0.0), 1.0)
+
+
+def under_load(telemetry: TelemetryData, starts_ns: IntArray, gap_s: float = 0.5) -> TelemetryData:
+    """The readings taken while samples were: no more than `gap_s` from one, and not idle.
+
+    `starts_ns` are the times of any row's samples, ascending.
+    """
+    if telemetry.t_ns.size == 0 or starts_ns.size == 0:
+        return telemetry.only(np.zeros(telemetry.t_ns.size, np.bool_))
+    after = np.searchsorted(starts_ns, telemetry.t_ns)
+    before = np.maximum(after - 1, 0)
+    after = np.minimum(after, starts_ns.size - 1)
+    distance = np.minimum(
+        np.abs(telemetry.t_ns - starts_ns[before]), np.abs(starts_ns[after] - telemetry.t_ns)
+    )
+    idle = (telemetry.reasons >= 0) & ((telemetry.reasons & int(Reason.IDLE)) != 0)
+    return telemetry.only((distance <= gap_s * NS_PER_S) & ~idle)
