@@ -1,0 +1,171 @@
+"""The lock advice in words. The advice itself is data (`model.Advice`); wording is made here."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from usv_tui.model import Advice, Verdict
+
+LINES = 4
+"""Lines of evidence at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceText:
+    """What a front end shows of an advice."""
+
+    word: str
+    """The verdict, in capitals."""
+    meaning: str
+    """What it means, in one sentence."""
+    evidence: tuple[str, ...]
+    """At most `LINES` lines, each a fact with its number."""
+
+
+_WORDS: Mapping[Verdict, tuple[str, str]] = {
+    Verdict.UNKNOWN: ("NOT KNOWN YET", "too little to say whether a lock would help"),
+    Verdict.STEADY: ("FINE", "clock and times stand still; no lock is needed"),
+    Verdict.WAIT: ("WAIT", "still moving; a lock chosen now would not hold"),
+    Verdict.LOCK: ("LOCK THE CLOCKS", "the clock moves, the times follow"),
+    Verdict.THROTTLED_POWER: ("THROTTLED: POWER", "the power limit moves the clock; lock lower"),
+    Verdict.THROTTLED_THERMAL: ("THROTTLED: HEAT", "heat limits the clock; lock lower or cool"),
+    Verdict.NOT_CLOCK: ("NOT THE CLOCK", "a lock would not make the times steadier"),
+}
+
+_REASONS: Mapping[str, str] = {
+    "thermal-limit": "",
+    "power-limit": "",
+    "clock-moves": "",
+    "clock-still": "the clock does not move",
+    "drift": "a benchmark's times drift",
+    "clock-drift": "the clock itself drifts",
+    "warming": "the temperature still changes",
+    "shared": "another process uses the device",
+    "spread-too-small": "even if times followed the clock fully, it could not explain the spread",
+    "quiet": "clock and times move less than half a percent",
+    "cannot-attribute": "the clock moves, but its effect cannot be told from the noise",
+    "rows-do-not-follow": "the clock moves, and the times do not follow it",
+}
+
+_NEEDS: Mapping[str, str] = {
+    "no-rows": "no benchmark is being measured",
+    "no-telemetry": "there are no clock readings",
+    "stale-telemetry": "the clock was last read {:.1f} s ago",
+    "short": "{:.0f} s more of the run are needed",
+    "few-rounds": "{:.0f} more rounds are needed",
+    "few-readings": "{:.0f} more clock readings are needed",
+    "no-clock": "the device does not tell its clock",
+}
+
+
+def advice_text(advice: Advice, names: Mapping[int, str] | None = None) -> AdviceText:
+    """Verdict, meaning and evidence; `names` are those of the rows by their ids."""
+    word, meaning = _WORDS[advice.verdict]
+    return AdviceText(word, meaning, tuple(all_facts(advice, names or {})[:LINES]))
+
+
+def short_text(advice: Advice) -> str:
+    """What fits behind the verdict on its own line."""
+    if advice.lock_mhz is not None:
+        return f"at {advice.lock_mhz} MHz{_behind(', ', _gain(advice))}"
+    facts = all_facts(advice, {})
+    return facts[0] if facts else _WORDS[advice.verdict][1]
+
+
+def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
+    """Every fact of the evidence as a line, the weightiest first."""
+    evidence = advice.evidence
+    facts: list[str] = []
+    if advice.lock_mhz is not None:
+        facts.append(f"lock at {advice.lock_mhz} MHz{_behind(': ', _gain(advice))}")
+    needs = evidence.get("needs") or {}
+    facts += [_NEEDS[code].format(float(n)) for code, n in needs.items() if code in _NEEDS]
+    facts.append(_REASONS.get(advice.reason, ""))
+    facts += [_clock(evidence), _limits(evidence), _lock(evidence), _cost(evidence)]
+    facts += _rows(advice, names)
+    if advice.power_coupled:
+        facts.append("under a power cap the rows share one budget: solo shows a row's own time")
+    change_c = _number(evidence.get("temp_change_c"))
+    if change_c is not None and abs(change_c) >= 1:
+        facts.append(f"temperature changed by {change_c:+.1f} C in the window")
+    return [fact for fact in facts if fact]
+
+
+def _behind(separator: str, text: str) -> str:
+    return separator + text if text else ""
+
+
+def _gain(advice: Advice) -> str:
+    now, locked = _number(advice.std_now), _number(advice.std_locked)
+    if now is None or locked is None:
+        return ""
+    return f"std {now * 100:.2f} % \N{RIGHTWARDS ARROW} about {locked * 100:.2f} %"
+
+
+def _clock(evidence: Mapping[str, Any]) -> str:
+    spread = _number(evidence.get("clock_spread"))
+    middle = _number(evidence.get("clock_median_mhz"))
+    gate = _number(evidence.get("clock_gate"))
+    if spread is None:
+        return ""
+    where = "" if middle is None else f" around {middle:.0f} MHz"
+    limit = "" if gate is None else f", limit {gate * 100:.1f} %"
+    return f"clock spreads {spread * 100:.1f} %{where}{limit}"
+
+
+def _limits(evidence: Mapping[str, Any]) -> str:
+    shares = (
+        ("power cap", _number(evidence.get("power_share"))),
+        ("heat", _number(evidence.get("thermal_share"))),
+    )
+    words = [f"{word} {share * 100:.0f} %" for word, share in shares if share]
+    return f"limited by {', '.join(words)} of the time" if words else ""
+
+
+def _lock(evidence: Mapping[str, Any]) -> str:
+    locked, below = evidence.get("locked_mhz"), _number(evidence.get("below_lock_share"))
+    if locked is None or below is None:
+        return ""
+    return f"below the lock at {locked} MHz for {below * 100:.0f} % of the readings"
+
+
+def _cost(evidence: Mapping[str, Any]) -> str:
+    cost = _number(evidence.get("clock_cost"))
+    basis = {
+        "solo": "found with rows alone",
+        "single": "",
+        "mixture": "found with all rows mixed",
+    }.get(str(evidence.get("lock_from")), "")
+    if cost is None:
+        return ""
+    return f"costs {cost * 100:.1f} % of the median clock{_behind('; ', basis)}"
+
+
+def _rows(advice: Advice, names: Mapping[int, str]) -> list[str]:
+    """How many rows follow the clock, which follows most, and what else spreads them."""
+    rows = [row for row in advice.evidence.get("rows") or () if isinstance(row, Mapping)]
+    facts: list[str] = []
+    told = [(a, row) for row in rows if (a := _number(row.get("alpha"))) is not None]
+    if told:
+        alpha, most = max(told, key=lambda pair: pair[0])
+        name = names.get(int(most.get("bench", -1)), "")
+        facts.append(
+            f"clock exponent up to {alpha:.2f}{_behind(' in ', name)} "
+            f"(1 follows the clock, 0 does not)"
+        )
+    causes = sorted({str(c) for row in rows for c in row.get("causes") or ()})
+    if causes:
+        facts.append(f"seen in the spread: {', '.join(causes)}")
+    drifts = [(abs(c), row) for row in rows if (c := _number(row.get("change"))) is not None]
+    if drifts and advice.verdict is Verdict.WAIT:
+        change, row = max(drifts, key=lambda pair: pair[0])
+        name = names.get(int(row.get("bench", -1)), "a row")
+        facts.insert(0, f"{name} changed by {change * 100:.1f} % within the window")
+    return facts
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None

@@ -1,0 +1,315 @@
+"""How things look: glyphs, styles and the colour of each series.
+
+Colour never carries a meaning alone: every state has a word or a sign as well, so the screen reads
+the same with `NO_COLOR`, on a light background and without Unicode.
+"""
+
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich.color import Color, ColorParseError
+from rich.style import Style
+
+from usv_tui.tui.text import clean
+
+DEFAULT_THEME = "ansi-dark"
+"""The terminal's own colours on the terminal's own background: right on dark and light ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The signs on the screen; `UNICODE` and `ASCII` are the two sets."""
+
+    is_ascii: bool
+    swatch: str
+    cursor: str
+    ellipsis: str
+    dash: str
+    blocks: str
+    """Sparkline steps, lowest first."""
+    shades: str
+    """Density steps, thinnest first."""
+    faster: str
+    slower: str
+    same: str
+    unsure: str
+    up: str
+    down: str
+    good: str
+    bad: str
+    alert: str
+    wait: str
+    steady: str
+    axis: str
+    """Between labels and plot."""
+    mark: str
+    """A vertical line at a mark."""
+    pointer: str
+    """Under a mark, on the time axis."""
+    over: str
+    under: str
+    rule: str
+    branch: str
+    """Before a phase's name."""
+    dot: str
+    plus_minus: str
+    arrow: str
+    median: str
+    micro: str
+    degree: str
+
+
+UNICODE = Glyphs(
+    is_ascii=False,
+    swatch="■",
+    cursor="▸",
+    ellipsis="…",
+    dash="—",
+    blocks="▁▂▃▄▅▆▇█",
+    shades="░▒▓█",
+    faster="▼",
+    slower="▲",
+    same="=",
+    unsure="?",
+    up="↑",
+    down="↓",
+    good="✓",
+    bad="✗",
+    alert="!",
+    wait="…",
+    steady="≈",
+    axis="│",
+    mark="┊",
+    pointer="┴",
+    over="▲",
+    under="▼",
+    rule="─",
+    branch="└ ",
+    dot="·",
+    plus_minus="±",
+    arrow="→",
+    median="─",
+    micro="µ",
+    degree="°",
+)
+ASCII = Glyphs(
+    is_ascii=True,
+    swatch="#",
+    cursor=">",
+    ellipsis="~",
+    dash="-",
+    blocks="_.-=+*%#",
+    shades=".:*#",
+    faster="v",
+    slower="^",
+    same="=",
+    unsure="?",
+    up="^",
+    down="v",
+    good="+",
+    bad="x",
+    alert="!",
+    wait=".",
+    steady="=",
+    axis="|",
+    mark="'",
+    pointer="^",
+    over="^",
+    under="v",
+    rule="-",
+    branch="` ",
+    dot="|",
+    plus_minus="+-",
+    arrow="->",
+    median="-",
+    micro="u",
+    degree="",
+)
+
+HUES = 5
+"""The first so many colours of each palette differ most and are taken first."""
+_ANSI_SERIES = (
+    *("cyan", "magenta", "green", "yellow", "blue"),
+    *("bright_cyan", "bright_magenta", "bright_green", "bright_yellow", "bright_blue"),
+)
+_ANSI_LIGHT_SERIES = ("blue", "magenta", "cyan", "green", "bright_blue", "bright_magenta")
+_DARK_SERIES = ("#5fd7ff", "#ff87d7", "#87d75f", "#ffaf5f", "#af87ff", "#ffd75f", "#5fd7af")
+_LIGHT_SERIES = ("#005f87", "#87005f", "#1f6f1f", "#8f4f00", "#5f00af", "#6f5f00", "#005f5f")
+
+
+@dataclass(slots=True)
+class Look:
+    """Everything that a pane needs to draw: glyphs, styles, colours of the series."""
+
+    glyphs: Glyphs
+    base: Style
+    dim: Style
+    strong: Style
+    good: Style
+    bad: Style
+    warn: Style
+    info: Style
+    bar: Style
+    """Header and footer."""
+    key: Style
+    """A key in the footer."""
+    median: Style
+    """The line through the samples."""
+    series: tuple[Style, ...]
+    no_color: bool = False
+    _taken: dict[str, int] = field(default_factory=dict)
+
+    def text(self, text: str) -> str:
+        """A user's text, safe to show; only ASCII where only ASCII can be shown."""
+        safe = clean(text)
+        if not self.glyphs.is_ascii or safe.isascii():
+            return safe
+        return safe.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
+
+    def own(self, text: str) -> str:
+        """Text of ours, with the few signs it may hold replaced in ASCII mode."""
+        return text.translate(_PLAIN) if self.glyphs.is_ascii else text
+
+    def of_series(self, name: str) -> Style:
+        """The colour of a benchmark: by its name, the next free one when that is taken."""
+        index = self._taken.get(name)
+        if index is None:
+            used = set(self._taken.values())
+            hues = min(HUES, len(self.series))
+            start = zlib.crc32(name.encode("utf-8", "replace")) % hues
+            order = [(start + step) % hues for step in range(hues)]
+            order += range(hues, len(self.series))
+            index = next((i for i in order if i not in used), start)
+            self._taken[name] = index
+        return self.series[index]
+
+
+_PLAIN = str.maketrans(
+    {
+        "±": "+-",
+        "µ": "u",
+        "μ": "u",
+        "°": "",
+        "→": "->",
+        "·": "|",
+        "—": "-",
+        "\N{EN DASH}": "-",
+        "…": "~",
+        "\N{MULTIPLICATION SIGN}": "x",
+        "²": "^2",
+        "≤": "<=",
+        "≥": ">=",
+        "≈": "=",
+        "\N{MINUS SIGN}": "-",
+        "Δ": "d",
+        "\N{GREEK SMALL LETTER ALPHA}": "alpha",
+    }
+)
+
+
+def wants_ascii(environ: Mapping[str, str] = os.environ) -> bool:
+    """True where braille and block glyphs cannot be shown: a non-UTF-8 locale or a bare console."""
+    if environ.get("TERM", "") in {"linux", "dumb", "vt100", "vt220"}:
+        return True
+    locale = next(
+        (v for name in ("LC_ALL", "LC_CTYPE", "LANG") if (v := environ.get(name, ""))), ""
+    )
+    return bool(locale) and "utf" not in locale.lower()
+
+
+def make_look(
+    variables: Mapping[str, str], *, is_ansi: bool, is_dark: bool, ascii_only: bool, no_color: bool
+) -> Look:
+    """The look of a theme.
+
+    Args:
+        variables: the theme's colour variables (`foreground`, `background`, `success` …).
+        is_ansi: True for themes that use the terminal's own palette.
+        is_dark: True on dark backgrounds.
+        ascii_only: no glyph outside ASCII.
+        no_color: attributes only.
+    """
+    glyphs = ASCII if ascii_only else UNICODE
+    if no_color:
+        return _plain_look(glyphs)
+    if is_ansi:
+        return _ansi_look(glyphs, is_dark=is_dark)
+    return _colour_look(glyphs, variables, is_dark=is_dark)
+
+
+def _plain_look(glyphs: Glyphs) -> Look:
+    base, strong = Style(), Style(bold=True)
+    return Look(
+        glyphs=glyphs,
+        base=base,
+        dim=Style(dim=True),
+        strong=strong,
+        good=strong,
+        bad=strong,
+        warn=strong,
+        info=base,
+        bar=Style(reverse=True),
+        key=strong,
+        median=strong,
+        series=(base,),
+        no_color=True,
+    )
+
+
+def _ansi_look(glyphs: Glyphs, *, is_dark: bool) -> Look:
+    series = _ANSI_SERIES if is_dark else _ANSI_LIGHT_SERIES
+    return Look(
+        glyphs=glyphs,
+        base=Style(),
+        dim=Style(dim=True),
+        strong=Style(bold=True),
+        good=Style(color="green"),
+        bad=Style(color="red", bold=True),
+        warn=Style(color="yellow" if is_dark else "magenta", bold=True),
+        info=Style(color="cyan" if is_dark else "blue"),
+        bar=Style(reverse=True),
+        key=Style(bold=True),
+        median=Style(bold=True),
+        series=tuple(Style(color=name) for name in series),
+    )
+
+
+def _colour_look(glyphs: Glyphs, variables: Mapping[str, str], *, is_dark: bool) -> Look:
+    back = _colour(variables, "background", "#101010" if is_dark else "#f8f8f8")
+    fore = _colour(variables, "foreground", "#e0e0e0" if is_dark else "#202020")
+
+    def on(colour: Color, *, bold: bool = False) -> Style:
+        return Style(color=colour, bgcolor=back, bold=bold or None)
+
+    panel = _colour(variables, "panel", "#303030" if is_dark else "#d8d8d8")
+    series = _DARK_SERIES if is_dark else _LIGHT_SERIES
+    return Look(
+        glyphs=glyphs,
+        base=on(fore),
+        dim=on(_between(fore, back)),
+        strong=on(fore, bold=True),
+        good=on(_colour(variables, "success", "green")),
+        bad=on(_colour(variables, "error", "red"), bold=True),
+        warn=on(_colour(variables, "warning", "yellow"), bold=True),
+        info=on(_colour(variables, "accent", "cyan")),
+        bar=Style(color=fore, bgcolor=panel),
+        key=on(fore, bold=True),
+        median=on(fore, bold=True),
+        series=tuple(on(Color.parse(name)) for name in series),
+    )
+
+
+def _colour(variables: Mapping[str, str], name: str, fallback: str) -> Color:
+    """A theme's colour; the fallback where the theme's value is no plain colour."""
+    try:
+        return Color.parse(variables.get(name, fallback)[:7])
+    except ColorParseError:
+        return Color.parse(fallback)
+
+
+def _between(one: Color, other: Color) -> Color:
+    """The colour in the middle: readable, but quieter than the text."""
+    a, b = one.get_truecolor(), other.get_truecolor()
+    return Color.from_rgb(*(0.55 * x + 0.45 * y for x, y in zip(a, b, strict=True)))

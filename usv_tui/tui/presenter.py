@@ -1,0 +1,432 @@
+"""From a session to lines, and from keys to deeds, without a terminal.
+
+The app owns the terminal, the loop and the gate; everything that depends on what is measured is
+here, and is imported only after the first paint.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from textual.strip import Strip
+
+from usv_tui.records import Command
+from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
+from usv_tui.timesource import NS_PER_S
+from usv_tui.tui import keys
+from usv_tui.tui.look import Look
+from usv_tui.tui.screens import detail, why
+from usv_tui.tui.screens import help as help_page
+from usv_tui.tui.screens.live import LiveScreen
+from usv_tui.tui.screens.lock import LockDesk, LockDialog
+from usv_tui.tui.screens.page import Page
+from usv_tui.tui.view import (
+    COLUMN_SETS,
+    PANES,
+    SPANS_S,
+    WINDOWS,
+    Scene,
+    ScreenStore,
+    ViewState,
+    key_of,
+)
+from usv_tui.tui.widgets.columns import quantiles
+from usv_tui.tui.widgets.log import scroll
+from usv_tui.tui.widgets.table import markdown_row
+from usv_tui.units import in_unit, time_unit
+
+T = TypeVar("T")
+Line = tuple[Strip, ...]
+MESSAGE_NS = 4 * NS_PER_S
+_FENCE = 3.0
+"""Quartile ranges beyond the quartiles that make an outlier."""
+
+
+class ScreenGate(Protocol):
+    """What the screen needs of the gate; `engine.gate.Gate` is one."""
+
+    def hold(self, timeout_ns: int) -> AbstractContextManager[bool]:
+        """Hold it; False when the timeout passed first, in which case one may still go on."""
+        ...
+
+
+class Controller(Protocol):
+    """A session as the screen sees it: `session.controller.LiveSession`, or a replayed one."""
+
+    @property
+    def store(self) -> ScreenStore:
+        """The fold."""
+        ...
+
+    @property
+    def gate(self) -> ScreenGate:
+        """Kept open only for frames."""
+        ...
+
+    def pump(self) -> object:
+        """Take in everything new."""
+        ...
+
+    def command(self, command: Command) -> None:
+        """Pass a command to the worker."""
+        ...
+
+    def toggle_pause(self) -> bool:
+        """Pause or resume measuring; True when it is paused now."""
+        ...
+
+    def toggle_telemetry(self) -> bool:
+        """Stop or resume reading the sensors; True when they are read now."""
+        ...
+
+    def set_baseline(self, bench: int | None) -> None:
+        """Compare all rows with this one; None: each with its group's own."""
+        ...
+
+    def set_window(self, samples: int) -> None:
+        """Size of the rolling window."""
+        ...
+
+    def mark(self, label: str) -> None:
+        """Begin a new epoch."""
+        ...
+
+
+class Presenter:
+    """Holds the user's view of a session, draws it, and does what keys say."""
+
+    def __init__(self, controller: Controller, look: Look, desk: LockDesk | None = None) -> None:
+        self.view = ViewState()
+        self.look = look
+        self.live = LiveScreen()
+        self.ui_share = 0.0
+        self.snapshot = Snapshot()
+        """The latest one, even while the picture is frozen."""
+        self._controller = controller
+        self._desk = desk
+        self._dialog = LockDialog(desk)
+        self._page: Page | None = None
+        self._is_locking = False
+        self._frozen: Snapshot | None = None
+        self._ended_ns: int | None = None
+        self._log_height = 1
+
+    @property
+    def shown(self) -> Snapshot:
+        """The snapshot on the screen."""
+        return self._frozen or self.snapshot
+
+    @property
+    def has_ended(self) -> bool:
+        """True when nothing more will be measured."""
+        return self.snapshot.phase == "ended"
+
+    def refresh(self, now_ns: int) -> None:
+        """Take a new snapshot."""
+        self.snapshot = self._controller.store.snapshot(now_ns)
+        if self.has_ended and self._ended_ns is None:
+            self._ended_ns = now_ns
+
+    def lines(self, now_ns: int, width: int, height: int) -> list[Line]:
+        """The whole screen, from the last snapshot."""
+        scene = self.scene(now_ns)
+        if self._is_locking:
+            lines = self._dialog.lines(scene, width, height)
+        elif self._page is not None:
+            lines = self._page.lines(scene, width, height)
+        else:
+            lines = self.live.lines(scene, width, height)
+            self._log_height = max(1, self.live.layout.pane)
+        return lines
+
+    def scene(self, now_ns: int) -> Scene:
+        """What panes draw from; time stands still while frozen and after the end."""
+        shown = self.shown
+        if self._frozen is not None:
+            now_ns = self._frozen.at_ns
+        elif self._ended_ns is not None:
+            now_ns = self._ended_ns
+        mhz = shown.advice.lock_mhz
+        return Scene(
+            snapshot=shown,
+            store=self._controller.store,
+            view=self.view,
+            look=self.look,
+            now_ns=now_ns,
+            ui_share=self.ui_share,
+            is_frozen=self._frozen is not None,
+            waiting=self.snapshot.samples - shown.samples,
+            command=self._desk.command(mhz) if self._desk is not None and mhz else "",
+        )
+
+    def say(self, words: str, now_ns: int) -> None:
+        """Tell something in the footer for a few seconds."""
+        at_ns = self.shown.at_ns if self._frozen is not None else now_ns
+        self.view.message, self.view.message_until_ns = words, at_ns + MESSAGE_NS
+
+    # -- keys
+
+    def press(self, key: str, character: str | None, now_ns: int) -> str:
+        """Do what a key says; returns what only the app can do, else an empty string.
+
+        That is one of quit, interrupt, suspend, screenshot, copy.
+        """
+        if self.view.editing and self._type(key, character):
+            return ""
+        if self._is_locking:
+            action = keys.actions(keys.LOCK).get(key, "")
+            if action == "interrupt":
+                return action
+            self._is_locking = not action or self._dialog.act(action, self.snapshot)
+            return ""
+        if self._page is not None:
+            action = keys.actions(keys.PAGE).get(key, "")
+            if action == "interrupt":
+                return action
+            if action and not self._page.act(action):
+                self._page = None
+            return ""
+        action = keys.actions(keys.LIVE).get(key, "")
+        if action in ("quit", "interrupt", "suspend", "screenshot", "copy") or not action:
+            return action
+        deed: Callable[[int], None] = getattr(self, f"do_{action}")
+        deed(now_ns)
+        return ""
+
+    def _type(self, key: str, character: str | None) -> bool:
+        """A key while the filter is being typed; False for those that are never text."""
+        view = self.view
+        if key == "enter":
+            view.editing = False
+        elif key == "escape":
+            view.editing, view.pattern = False, ""
+        elif key in ("backspace", "ctrl+h"):
+            view.pattern = view.pattern[:-1]
+        elif key == "ctrl+c" or key in ("up", "down"):
+            view.editing = key in ("up", "down")
+            return False
+        elif character and character.isprintable():
+            view.pattern += character
+        return True
+
+    def paste(self, words: str) -> None:
+        """Pasted text belongs to the filter while it is being typed, and to nothing else."""
+        if self.view.editing:
+            self.view.pattern += "".join(c for c in words if c.isprintable())
+
+    def select_line(self, y: int) -> None:
+        """Select the row on a line of the screen, where there is one."""
+        layout = self.live.layout
+        index = y - layout.header - layout.heading
+        if self._page is None and not self._is_locking and 0 <= index < layout.rows:
+            row = self.live.table.row_at(index)
+            if row is not None:
+                self.view.selected = key_of(row, self.shown)
+
+    def wheel(self, steps: int) -> None:
+        """Scroll the page, or move the selection."""
+        if self._page is not None:
+            for _ in range(3 * abs(steps)):
+                self._page.act("line_down" if steps > 0 else "line_up")
+        elif not self._is_locking:
+            self.view.move(self.shown, steps)
+
+    def markdown(self) -> str:
+        """The selected row for the clipboard; empty without one."""
+        row = self.view.selected_row(self.shown)
+        return "" if row is None else markdown_row(row, self.shown, self.live.table.unit)
+
+    # -- deeds, one for each action in keys.LIVE
+
+    def do_pause(self, now_ns: int) -> None:
+        """Pause or resume measuring."""
+        is_paused = self._controller.toggle_pause()
+        self.say("measuring is paused" if is_paused else "measuring goes on", now_ns)
+
+    def do_freeze(self, _now_ns: int) -> None:
+        """Hold the picture, or let it go on."""
+        self._frozen = None if self._frozen is not None else self.snapshot
+
+    def do_next_row(self, _now_ns: int) -> None:
+        """Select the row below."""
+        self.view.move(self.shown, 1)
+
+    def do_previous_row(self, _now_ns: int) -> None:
+        """Select the row above."""
+        self.view.move(self.shown, -1)
+
+    def do_detail(self, _now_ns: int) -> None:
+        """Everything about the selected row."""
+        row = self.view.selected_row(self.shown)
+        if row is not None:
+            self.view.selected = key_of(row, self.shown)
+            self._page = Page(f"Detail  {row.name}", detail.write)
+
+    def do_help(self, _now_ns: int) -> None:
+        """Columns, signs and keys."""
+        self._page = Page("Help", help_page.write)
+
+    def do_why(self, _now_ns: int) -> None:
+        """The advice with its evidence."""
+        self._page = Page("Why: should the clocks be locked?", why.write)
+
+    def do_lock(self, _now_ns: int) -> None:
+        """Open the lock dialog."""
+        self._dialog.open()
+        self._is_locking = True
+
+    def do_baseline(self, now_ns: int) -> None:
+        """Compare with the selected row; again: with each group's own."""
+        row = self.view.selected_row(self.shown)
+        if row is None:
+            return
+        if self.snapshot.baseline == row.bench:
+            self._controller.set_baseline(None)
+            self.say("ratios refer to each group's own baseline", now_ns)
+        else:
+            self._controller.set_baseline(row.bench)
+            self.say(f"ratios refer to {row.name}", now_ns)
+
+    def do_columns(self, now_ns: int) -> None:
+        """The next set of columns."""
+        self.view.columns = _next(COLUMN_SETS, self.view.columns)
+        words = {"window": "last window", "whole": "since the last mark", "tails": "tails"}
+        self.say(f"figures: {words[self.view.columns]}", now_ns)
+
+    def do_window_less(self, now_ns: int) -> None:
+        """A shorter window."""
+        fewer = [w for w in WINDOWS if w < self.snapshot.window]
+        self._set_window(fewer[-1] if fewer else WINDOWS[0], now_ns)
+
+    def do_window_more(self, now_ns: int) -> None:
+        """A longer window."""
+        more = [w for w in WINDOWS if w > self.snapshot.window]
+        self._set_window(more[0] if more else WINDOWS[-1], now_ns)
+
+    def _set_window(self, samples: int, now_ns: int) -> None:
+        self._controller.set_window(samples)
+        self.say(f"rolling window of {samples:,} samples", now_ns)
+
+    def do_zoom(self, _now_ns: int) -> None:
+        """The next span of time."""
+        self.view.span_s = _next(SPANS_S, self.view.span_s)
+        self.view.cursor_ns = None
+
+    def do_mark(self, now_ns: int) -> None:
+        """A new epoch."""
+        label = f"mark {max(1, len(self.snapshot.epochs))}"
+        self._controller.mark(label)
+        self.say(f"{label}: statistics begin afresh", now_ns)
+
+    def do_solo(self, now_ns: int) -> None:
+        """The selected row alone, or all rows again."""
+        row = self.view.selected_row(self.shown)
+        if self.view.solo or row is None:
+            self.view.solo = ""
+            self._controller.command(Command("all"))
+            self.say("all rows are measured again", now_ns)
+            return
+        bench = row.bench if row.parent is None else row.parent
+        owner = self.shown.row(bench) or row
+        self.view.solo = owner.name
+        self._controller.command(Command("solo", bench=bench))
+        self.say(f"{owner.name} is measured alone", now_ns)
+
+    def do_telemetry(self, now_ns: int) -> None:
+        """Stop or resume reading the sensors."""
+        self.view.quiet = not self._controller.toggle_telemetry()
+        self.say("the sensors rest" if self.view.quiet else "the sensors are read", now_ns)
+
+    def do_next_pane(self, _now_ns: int) -> None:
+        """What the lower pane shows."""
+        self.view.log_end = None
+        self.view.pane = _next(PANES, self.view.pane)
+
+    def do_filter(self, _now_ns: int) -> None:
+        """Begin to type a filter."""
+        self.view.editing = True
+
+    def do_log_up(self, now_ns: int) -> None:
+        """Back in the log."""
+        self.view.pane = PANES[0]
+        scroll(self.scene(now_ns), -max(1, self._log_height - 1))
+
+    def do_log_down(self, now_ns: int) -> None:
+        """Forward in the log."""
+        scroll(self.scene(now_ns), max(1, self._log_height - 1))
+
+    def do_back(self, _now_ns: int) -> None:
+        """Leave what is special: cursor, scrolled log, filter."""
+        view = self.view
+        if view.cursor_ns is not None:
+            view.cursor_ns = None
+        elif view.log_end is not None:
+            view.log_end = None
+        elif view.pattern:
+            view.pattern = ""
+
+    def do_cursor_left(self, now_ns: int) -> None:
+        """The cursor to an earlier moment."""
+        self._move_cursor(now_ns, -1)
+
+    def do_cursor_right(self, now_ns: int) -> None:
+        """The cursor to a later moment."""
+        self._move_cursor(now_ns, 1)
+
+    def _move_cursor(self, now_ns: int, cells: int) -> None:
+        axis = self.live.axis
+        if axis is None:
+            return
+        step_ns = 2 * axis.step_ns
+        at_ns = self.view.cursor_ns
+        at_ns = self.scene(now_ns).now_ns if at_ns is None else at_ns + cells * step_ns
+        self.view.cursor_ns = min(max(at_ns, axis.from_ns), axis.to_ns - 1)
+
+    def do_next_outlier(self, now_ns: int) -> None:
+        """The cursor on the nearest outlier before it."""
+        self._jump(now_ns, back=True)
+
+    def do_previous_outlier(self, now_ns: int) -> None:
+        """The cursor on the nearest outlier after it."""
+        self._jump(now_ns, back=False)
+
+    def _jump(self, now_ns: int, *, back: bool) -> None:
+        scene, axis, row = self.scene(now_ns), self.live.axis, self.view.selected_row(self.shown)
+        if axis is None or row is None:
+            return
+        series = scene.store.series(row.bench, axis.from_ns, axis.to_ns, 100_000)
+        t_ns, values, middle = _outliers(series.t_ns, series.seconds, ~series.excluded)
+        here = self.view.cursor_ns if self.view.cursor_ns is not None else axis.to_ns
+        reach = 2 * axis.step_ns
+        beyond = t_ns < here - reach if back else t_ns > here + reach
+        if not beyond.any():
+            self.say("no outlier further on this chart", now_ns)
+            return
+        index = np.flatnonzero(beyond)[-1 if back else 0]
+        self.view.cursor_ns = int(t_ns[index])
+        value = float(values[index])
+        unit = time_unit([value])
+        change = (value / middle - 1) * 100
+        self.say(f"outlier {in_unit(value, unit)} {unit.name} ({change:+.0f} %)", now_ns)
+
+
+def _outliers(
+    t_ns: IntArray, seconds: FloatArray, counted: NDArray[np.bool_]
+) -> tuple[IntArray, FloatArray, float]:
+    """Counted samples outside the outer fences, and the median."""
+    fine = np.isfinite(seconds) & counted
+    t_ns, seconds = t_ns[fine], seconds[fine]
+    if len(seconds) < 8:
+        return t_ns[:0], seconds[:0], 0.0
+    first, middle, third = quantiles(seconds, 0.25, 0.5, 0.75)
+    reach = _FENCE * (third - first)
+    outside = (seconds > third + reach) | (seconds < first - reach)
+    return t_ns[outside], seconds[outside], middle
+
+
+def _next(values: tuple[T, ...], current: T) -> T:
+    """The value after the current one, round and round."""
+    index = values.index(current) if current in values else -1
+    return values[(index + 1) % len(values)]

@@ -1,0 +1,135 @@
+"""Everything about one row: figures side by side, what was found, and its error."""
+
+from collections.abc import Sequence
+
+from usv_tui.session.snapshot import RowView, Stats
+from usv_tui.tui import text
+from usv_tui.tui.screens.page import Paragraph
+from usv_tui.tui.view import Scene, key_of
+from usv_tui.tui.widgets.table import answer_sign, interval_text
+from usv_tui.units import Unit, fixed, in_unit, percent, significant, time_unit
+
+
+def write(scene: Scene, width: int) -> Sequence[Paragraph]:
+    """The page's content for the selected row."""
+    look, row = scene.look, scene.row
+    if row is None:
+        return [("no row is selected", look.dim)]
+    out: list[Paragraph] = [
+        (look.text(key_of(row, scene.snapshot)), look.strong),
+        (f"state {row.state.value} {row.word.value} {look.text(row.detail)}".rstrip(), look.base),
+    ]
+    if row.error or row.traceback:
+        out += [("", look.base), (look.text(row.error or "failed"), look.bad)]
+        out += [(look.text(line) or " ", look.base) for line in row.traceback.splitlines()]
+        out.append(("", look.base))
+    out += _figures(scene, row, width)
+    out += [("", look.base), *_findings(scene, row)]
+    return out
+
+
+def _figures(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
+    """Last window and whole run side by side."""
+    look = scene.look
+    unit = time_unit([row.rolling.median_s, row.whole.median_s])
+    head = f"{'':<12}{f'last {scene.snapshot.window:,}':>16}{'since mark':>16}"
+    out: list[Paragraph] = [text.strip([(f" {head}", look.dim)], width, look.base)]
+    for name, window, whole in _stat_rows(row.rolling, row.whole, unit):
+        line = f" {name:<12}{window:>16}{whole:>16}"
+        out.append(text.strip([(look.own(line), look.base)], width, look.base))
+    return out
+
+
+def _stat_rows(window: Stats, whole: Stats, unit: Unit) -> list[tuple[str, str, str]]:
+    both = (window, whole)
+    rows = [("n", f"{window.n:,}", f"{whole.n:,}")]
+    for name, field in (
+        ("median", "median_s"),
+        ("mean", "mean_s"),
+        ("min", "min_s"),
+        ("p05", "p05_s"),
+        ("p95", "p95_s"),
+        ("p99", "p99_s"),
+        ("max", "max_s"),
+        ("MAD x 1.48", "madn_s"),
+    ):
+        a, b = (in_unit(getattr(s, field), unit, 4) for s in both)
+        rows.append((f"{name} {unit.name}", a, b))
+    rows.append(("std %", percent(window.rel_std, 3), percent(whole.rel_std, 3)))
+    rows.append(("outliers", f"{window.severe:,}", f"{whole.severe:,}"))
+    return rows
+
+
+def _findings(scene: Scene, row: RowView) -> list[Paragraph]:
+    look = scene.look
+    facts = [
+        ("samples", f"{row.n_all:,} in all, {row.n_excluded:,} not counted, {row.stalls:,} stalls"),
+        ("window", f"{row.inner:,} calls a sample, cache {row.cache}, {row.mode}"),
+        ("rate", _rate(row)),
+        ("ratio", _ratio(scene, row)),
+        ("drift", _drift(row)),
+        ("clock", _effect(row)),
+        (
+            "energy",
+            ""
+            if row.energy_j is None
+            else f"{significant(row.energy_j)} J a call {row.energy_label}",
+        ),
+        ("limited", ", ".join(f"{word} {share * 100:.0f} %" for word, share in row.throttled)),
+        ("badges", ", ".join(row.badges)),
+    ]
+    return [(f"{name:<10}{look.own(look.text(what))}", look.base) for name, what in facts if what]
+
+
+def _rate(row: RowView) -> str:
+    parts = []
+    if row.tflops is not None:
+        parts.append(f"{significant(row.tflops, 4)} TFLOP/s")
+    if row.gbps is not None:
+        parts.append(f"{significant(row.gbps, 4)} GB/s")
+    return ", ".join(parts)
+
+
+def _ratio(scene: Scene, row: RowView) -> str:
+    ratio = row.ratio
+    if row.is_baseline:
+        return "this row is the baseline"
+    if ratio is None or ratio.ratio is None:
+        return ""
+    sign, _ = answer_sign(ratio, scene.look)
+    interval = f" [{fixed(ratio.low, 4)}, {fixed(ratio.high, 4)}]"
+    rounds = f" from {ratio.n:,} rounds"
+    effective = "" if ratio.n_eff is None else f", worth {ratio.n_eff:,.0f} independent ones"
+    note = f"; {ratio.note}" if ratio.note else ""
+    half = interval_text(ratio, scene.look.glyphs)
+    return (
+        f"{sign} {ratio.answer.value}: {ratio.ratio:.4f}x{half}{interval} against "
+        f"{row.baseline_name or 'the baseline'}{rounds}{effective}{note}"
+    )
+
+
+def _drift(row: RowView) -> str:
+    drift = row.drift
+    if drift.change is None:
+        return ""
+    window = "" if drift.window_s is None else f" within {drift.window_s:.0f} s"
+    least = "" if drift.detectable is None else f", detectable from {drift.detectable * 100:.2f} %"
+    heat = "" if drift.temp_change_c is None else f", temperature {drift.temp_change_c:+.1f} C"
+    return f"{drift.change * 100:+.2f} %{window}{least}{heat}"
+
+
+def _effect(row: RowView) -> str:
+    effect = row.effect
+    if effect.status == "refused":
+        return effect.reason
+    parts = [effect.status]
+    if effect.alpha is not None:
+        error = "" if effect.alpha_se is None else f" ±{effect.alpha_se:.2f}"
+        parts.append(f"exponent {effect.alpha:.2f}{error}")
+    if effect.explained is not None:
+        parts.append(f"explains {effect.explained * 100:.0f} % of the variance")
+    if effect.std_now is not None and effect.std_locked is not None:
+        parts.append(
+            f"std {effect.std_now * 100:.2f} % → about {effect.std_locked * 100:.2f} % when locked"
+        )
+    return ", ".join(parts)

@@ -1,0 +1,76 @@
+"""The help: every column and sign in one sentence, every key with what it does."""
+
+from collections.abc import Sequence
+
+from usv_tui.tui import text
+from usv_tui.tui.keys import LIVE
+from usv_tui.tui.screens.page import Paragraph
+from usv_tui.tui.view import Scene
+
+_RATIO = (
+    "Time over the baseline's in the same rounds (below 1 is faster), half its interval's width "
+    "behind it; valid however often you look."
+)
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("n", "Samples behind the figures in this row."),
+    ("median", "Half of the last window's samples took longer, half shorter; time of one call."),
+    ("std %", "Standard deviation of the last window in percent of its median."),
+    ("min", "The shortest sample of the last window; a lower bound, not an estimate."),
+    ("all", "Median of every sample since the last mark, beside that of the last window."),
+    ("p95, p99, max", "Times that 5 %, 1 % and none of the last window's samples exceed."),
+    ("outliers", "Samples far outside the bulk: beyond three quartile ranges from the quartiles."),
+    (
+        "trend",
+        "Medians over the last minute, newest on the right, from this row's lowest to highest.",
+    ),
+    ("TFLOP/s, GB/s", "The operations and bytes that the benchmark declares, per median time."),
+    ("vs NAME", _RATIO),
+)
+
+STATES: tuple[tuple[str, str], ...] = (
+    ("waiting, preparing", "Not begun; building its inputs."),
+    ("compiling", "The first calls: compilers and autotuners run; never part of the figures."),
+    ("warming", "Samples are kept but not counted until times and clock have levelled."),
+    ("drifting", "The times move, by how much is beside it; wait, or compare ratios only."),
+    ("steady", "Flat so far; not proven to last."),
+    ("settled", "Flat, and the temperature has settled too."),
+    ("throttled", "The device says that power or heat limits its clock."),
+    ("undecided", "Too few samples to say."),
+    ("failed", "It raised an error; the others go on. Enter shows the traceback."),
+    ("stuck", "No sample for a while: it is still inside one call."),
+)
+
+
+def write(scene: Scene, width: int) -> Sequence[Paragraph]:
+    """The page's content."""
+    look = scene.look
+    glyphs = look.glyphs
+    signs = (
+        (glyphs.faster, "faster than the baseline"),
+        (glyphs.slower, "slower"),
+        (glyphs.same, "the same within the practical band"),
+        (glyphs.unsure, "not enough data to say"),
+        (f"{glyphs.over} {glyphs.under}", "on the chart: samples above or below its scale"),
+    )
+    out: list[Paragraph] = [("Keys", look.strong)]
+    out += _pairs(scene, [(key.display, key.help) for key in LIVE], width)
+    out += [("", look.base), ("Columns", look.strong), *_pairs(scene, COLUMNS, width)]
+    out += [("", look.base), ("Signs", look.strong), *_pairs(scene, signs, width)]
+    out += [("", look.base), ("States", look.strong), *_pairs(scene, STATES, width)]
+    return out
+
+
+def _pairs(scene: Scene, pairs: Sequence[tuple[str, str]], width: int) -> list[Paragraph]:
+    """A term and its sentence side by side, or below each other where it is narrow."""
+    look = scene.look
+    term_width = 18 if width >= 60 else 0
+    out: list[Paragraph] = []
+    for term, sentence in pairs:
+        words = text.wrap(look.own(sentence), max(10, width - term_width - 4))
+        if not term_width:
+            out.append((f"  {term}", look.key))
+        for index, line in enumerate(words):
+            label = term if index == 0 and term_width else ""
+            runs = [(f"   {text.left(label, term_width)}", look.key), (line, look.base)]
+            out.append(text.strip(runs, width, look.base))
+    return out

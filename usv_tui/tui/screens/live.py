@@ -1,0 +1,148 @@
+"""The main screen: rows on top, what they mean below."""
+
+from textual.strip import Strip
+
+from usv_tui.model import is_usable
+from usv_tui.tui import text
+from usv_tui.tui.keys import LIVE
+from usv_tui.tui.layout import Contents, Layout, arrange
+from usv_tui.tui.view import PANES, Scene, TimeAxis
+from usv_tui.tui.widgets import advice, bar, chart, setup, spread
+from usv_tui.tui.widgets.chart import GUTTER, Chart
+from usv_tui.tui.widgets.log import Log
+from usv_tui.tui.widgets.strips import HOLD_NS, Strips, missing_text, offered
+from usv_tui.tui.widgets.table import Table
+from usv_tui.units import duration, in_unit, time_unit
+
+ROOMY = 20
+"""From so many lines on, the lower pane shows the distribution above the log."""
+Line = tuple[Strip, ...]
+"""A line of the screen: strips side by side."""
+
+
+class LiveScreen:
+    """Draws the main screen; its panes keep what must stand still between frames."""
+
+    def __init__(self) -> None:
+        self.table = Table()
+        self.chart = Chart()
+        self.strips = Strips()
+        self.log = Log()
+        self.layout = Layout(0, 0)
+        self.axis: TimeAxis | None = None
+        """The time axis of the last frame; None while no chart is shown."""
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """The whole screen."""
+        layout = self.layout = arrange(width, height, _contents(scene))
+        out: list[Line] = [(line,) for line in bar.header(scene, width, layout.header)]
+        rows = layout.heading + layout.rows
+        is_headed = layout.heading > 0
+        out += [(line,) for line in self.table.lines(scene, width, rows, headed=is_headed)]
+        self.axis = None
+        out += self._wide(scene, layout) if layout.right else self._narrow(scene, layout)
+        while len(out) < height - layout.footer:
+            out.append((text.blank(width, scene.look.base),))
+        if layout.footer:
+            out.append((_footer(scene, width),))
+        return out[:height]
+
+    def _narrow(self, scene: Scene, layout: Layout) -> list[Line]:
+        width = layout.width
+        parts: list[Strip] = []
+        if layout.telemetry:
+            parts.append(bar.telemetry_line(scene, width))
+        if layout.plot:
+            parts += self._charts(scene, layout, width)
+        if layout.advice:
+            parts += advice.lines(scene, width, layout.advice)
+        if layout.pane:
+            parts += self._pane(scene, width, layout.pane)
+        return [(line,) for line in parts]
+
+    def _wide(self, scene: Scene, layout: Layout) -> list[Line]:
+        look = scene.look
+        left = self._charts(scene, layout, layout.left)
+        if layout.telemetry:
+            left.append(bar.telemetry_line(scene, layout.left))
+        right = advice.lines(scene, layout.right, layout.advice)
+        right += self._pane(scene, layout.right, layout.pane)
+        lines = max(len(left), len(right))
+        left = text.exactly(left, layout.left, lines, look.base)
+        right = text.exactly(right, layout.right, lines, look.base)
+        between = text.strip([(look.glyphs.axis, look.dim)], 1, look.base)
+        return [(a, between, b) for a, b in zip(left, right, strict=True)]
+
+    def _charts(self, scene: Scene, layout: Layout, width: int) -> list[Strip]:
+        axis = self.axis = scene.axis(2 * max(1, width - GUTTER))
+        plot, picture = self.chart.plot(scene, axis, width, layout.plot)
+        if scene.view.cursor_ns is None:
+            title = chart.title(scene, picture, axis, width)
+        else:
+            title = _cursor_title(scene, axis, width)
+        out = [title, *plot]
+        if layout.strip:
+            out += self.strips.lines(scene, axis, width, layout.strip)
+        out.append(chart.time_axis(scene, axis, width))
+        return out
+
+    def _pane(self, scene: Scene, width: int, height: int) -> list[Strip]:
+        if scene.view.pane == PANES[1] and height >= 4:
+            return spread.lines(scene, width, height)
+        if scene.view.pane == PANES[2] and height >= 4:
+            return setup.lines(scene, width, height)
+        if scene.view.log_end is None and height >= ROOMY:
+            shown = spread.lines(scene, width, height // 3)
+            return shown + self.log.lines(scene, width, height - len(shown))
+        return self.log.lines(scene, width, height)
+
+
+def _contents(scene: Scene) -> Contents:
+    snapshot = scene.snapshot
+    return Contents(
+        rows=len(scene.view.visible(snapshot)),
+        quantities=len(offered(snapshot)),
+        has_missing=bool(missing_text(snapshot)),
+        advice=advice.lines_wanted(scene),
+        wants_pane=scene.view.pane != PANES[0] or scene.view.log_end is not None,
+    )
+
+
+def _footer(scene: Scene, width: int) -> Strip:
+    view, look = scene.view, scene.look
+    if view.editing:
+        return bar.prompt("/", view.pattern, look, width)
+    if view.message and scene.now_ns < view.message_until_ns:
+        return bar.message(view.message, look, width)
+    return bar.footer(LIVE, look, width)
+
+
+def _cursor_title(scene: Scene, axis: TimeAxis, width: int) -> Strip:
+    """All values at the cursor's moment."""
+    look, at_ns = scene.look, scene.view.cursor_ns
+    assert at_ns is not None
+    row = scene.row
+    since = duration((at_ns - scene.snapshot.start_ns) / 1e9)
+    runs: list[text.Run] = [(f" at {since}  ", look.strong)]
+    value = chart.value_at(scene, axis, at_ns)
+    if row is not None:
+        from_unit = time_unit([value])
+        shown = "no sample" if value is None else f"{in_unit(value, from_unit)} {from_unit.name}"
+        runs.append(
+            (
+                f"{text.clip_middle(look.text(row.name), 30, look.glyphs.ellipsis)} {shown}",
+                look.of_series(row.name),
+            )
+        )
+    for quantity in offered(scene.snapshot):
+        held = _held_value(scene, quantity.field, at_ns)
+        if held is not None:
+            runs.append((f"  {held * quantity.factor:.0f} {quantity.unit}", look.base))
+    return text.strip(runs, width, look.base)
+
+
+def _held_value(scene: Scene, field: str, at_ns: int) -> float | None:
+    """The last value read before a moment, if it is not too old."""
+    t_ns, values = scene.store.telemetry(field, at_ns - HOLD_NS, at_ns + 1)
+    known = [v for v in values.tolist()[-20:] if is_usable(v)] if len(t_ns) else []
+    return known[-1] if known else None

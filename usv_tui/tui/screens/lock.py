@@ -1,0 +1,201 @@
+"""The lock dialog: what is known, what is advised, what it takes, and what it did."""
+
+from typing import Protocol
+
+from textual.strip import Strip
+
+from usv_tui.errors import ClockError
+from usv_tui.model import ClockHold
+from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.tui import text
+from usv_tui.tui.keys import LOCK
+from usv_tui.tui.view import Scene
+from usv_tui.tui.widgets import bar
+from usv_tui.tui.widgets.bar import clock_words
+from usv_tui.tui.widgets.strips import QUANTITIES, value_of
+from usv_tui.units import Unit, in_unit, percent, time_unit
+
+
+class LockDesk(Protocol):
+    """Who locks clocks for the screen. The screen itself never touches a device."""
+
+    def lock(self, sm_mhz: int) -> None:
+        """Ask for a lock; what came of it arrives as a record.
+
+        Raises:
+            ClockError: refused, with the reason.
+        """
+        ...
+
+    def unlock(self) -> None:
+        """Give the clocks back.
+
+        Raises:
+            ClockError: it could not be done; the message has the command to type.
+        """
+        ...
+
+    def command(self, sm_mhz: int) -> str:
+        """What somebody with the rights would type; empty when there is nothing."""
+        ...
+
+
+NOT_AVAILABLE = "clock control is not available in this session"
+
+
+class LockDialog:
+    """Chooses a clock among the supported ones; keeps what was before the lock."""
+
+    def __init__(self, desk: LockDesk | None) -> None:
+        self._desk = desk
+        self._chosen: int | None = None
+        self._said = ""
+        self._before: Snapshot | None = None
+
+    def open(self) -> None:
+        """Start from the advised clock again."""
+        self._chosen = None
+        self._said = ""
+
+    def refusal(self, snapshot: Snapshot) -> str:
+        """Why nothing can be locked; empty when it can be tried."""
+        if self._desk is None:
+            return NOT_AVAILABLE
+        clocks = snapshot.clocks
+        return "" if clocks.can_lock else clocks.reason or NOT_AVAILABLE
+
+    def choice(self, snapshot: Snapshot) -> int | None:
+        """The clock that Enter would lock at."""
+        supported = snapshot.clocks.supported_mhz
+        if self._chosen is not None:
+            return self._chosen
+        advised = snapshot.advice.lock_mhz or snapshot.clocks.locked_mhz
+        if advised is not None:
+            return advised
+        base = None if snapshot.device is None else snapshot.device.base_sm_mhz
+        return base or (supported[len(supported) // 2] if supported else None)
+
+    def act(self, action: str, snapshot: Snapshot) -> bool:
+        """Do what a key says; False when it says to leave."""
+        if action == "close":
+            return False
+        if action in ("more", "less"):
+            self._step(snapshot, 1 if action == "more" else -1)
+        elif action == "advised":
+            self._chosen = None
+        elif action == "lock":
+            self._lock(snapshot)
+        elif action == "unlock":
+            self._unlock()
+        return True
+
+    def _step(self, snapshot: Snapshot, direction: int) -> None:
+        supported = snapshot.clocks.supported_mhz
+        current = self.choice(snapshot)
+        if not supported or current is None:
+            return
+        if direction > 0:
+            self._chosen = next((mhz for mhz in supported if mhz > current), supported[-1])
+        else:
+            self._chosen = next((mhz for mhz in reversed(supported) if mhz < current), supported[0])
+
+    def _lock(self, snapshot: Snapshot) -> None:
+        refusal = self.refusal(snapshot)
+        chosen = self.choice(snapshot)
+        if refusal or chosen is None or self._desk is None:
+            self._said = refusal or "no clock to lock at is known"
+            return
+        self._before = snapshot
+        try:
+            self._desk.lock(chosen)
+        except ClockError as error:
+            self._before = None
+            self._said = str(error)
+        else:
+            self._said = f"asked for {chosen} MHz"
+
+    def _unlock(self) -> None:
+        if self._desk is None:
+            self._said = NOT_AVAILABLE
+            return
+        try:
+            self._desk.unlock()
+        except ClockError as error:
+            self._said = str(error)
+        else:
+            self._said = "asked to unlock"
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[tuple[Strip, ...]]:
+        """The dialog on the whole screen."""
+        look = scene.look
+        head = text.strip([(" Lock the clocks", look.bar)], width, look.bar)
+        body: list[Strip] = []
+        for words, style in self._content(scene):
+            wrapped = text.wrap(look.own(words), max(1, width - 2))
+            body.extend(text.strip([(f" {line}", style)], width, look.base) for line in wrapped)
+        body += self._comparison(scene, width)
+        out = [head, *text.exactly(body, width, max(0, height - 2), look.base)]
+        out.append(bar.footer(LOCK, look, width))
+        return [(line,) for line in out[:height]]
+
+    def _content(self, scene: Scene) -> list[text.Run]:
+        look, snapshot = scene.look, scene.snapshot
+        clocks, advice = snapshot.clocks, snapshot.advice
+        now = value_of(QUANTITIES[0], snapshot.reading)
+        running = "" if now is None else f", running at {now:.0f} MHz"
+        evidence = f" ({look.text(clocks.evidence)})" if clocks.evidence else ""
+        out = [(f"now      {clock_words(clocks)}{running}{evidence}", look.base)]
+        if advice.lock_mhz is not None:
+            out.append((f"advised  {advice.lock_mhz} MHz, see w for why", look.base))
+        else:
+            out.append(("advised  no clock: see w for why", look.dim))
+        chosen = self.choice(snapshot)
+        if chosen is not None:
+            out += [("", look.base), (f"lock at  {chosen} MHz", look.strong)]
+            out.append((_slider(clocks.supported_mhz, chosen, look.glyphs.is_ascii), look.info))
+        out += [(f"takes care: {look.text(words)}", look.warn) for words in clocks.concerns]
+        refusal = self.refusal(snapshot)
+        if refusal:
+            out += [("", look.base), (f"cannot lock here: {look.text(refusal)}", look.warn)]
+        if self._desk is not None and chosen is not None:
+            command = self._desk.command(chosen)
+            if command:
+                out.append((f"with the rights: {look.text(command)}", look.dim))
+        if self._said:
+            out += [("", look.base), (look.text(self._said), look.strong)]
+        out.append(("", look.base))
+        return out
+
+    def _comparison(self, scene: Scene, width: int) -> list[Strip]:
+        """Median and std of every row before the lock and now."""
+        before, now, look = self._before, scene.snapshot, scene.look
+        if before is None or now.clocks.hold is ClockHold.FREE:
+            return []
+        unit = time_unit([row.rolling.median_s for row in now.rows])
+        head = f" {'since the lock':<28}{f'median {unit.name}':>24}{'std %':>20}"
+        out = [text.strip([(head, look.dim)], width, look.base)]
+        arrow = look.glyphs.arrow
+        for row in now.rows:
+            old = before.row(row.bench)
+            if old is None:
+                continue
+            name = text.left(text.clip_middle(look.text(row.name), 28, look.glyphs.ellipsis), 28)
+            median = f"{_median(old, unit)} {arrow} {_median(row, unit)}"
+            std = f"{percent(old.rolling.rel_std)} {arrow} {percent(row.rolling.rel_std)}"
+            runs = [(f" {name}", look.base), (f"{median:>24}{std:>20}", look.base)]
+            out.append(text.strip(runs, width, look.base))
+        return out
+
+
+def _median(row: RowView, unit: Unit) -> str:
+    return in_unit(row.rolling.median_s, unit)
+
+
+def _slider(supported: list[int], chosen: int, is_ascii: bool) -> str:
+    """Where the choice lies among the supported clocks."""
+    if len(supported) < 2:
+        return ""
+    low, high = supported[0], supported[-1]
+    at = round((min(max(chosen, low), high) - low) / (high - low) * 40)
+    bar_, knob = ("-", "O") if is_ascii else ("─", "●")
+    return f"{low} {bar_ * at}{knob}{bar_ * (40 - at)} {high} MHz"

@@ -1,0 +1,164 @@
+"""What the screen looks at: the user's view of a session, and what a pane is given to draw."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from usv_tui.session.snapshot import (
+    BinSeries,
+    FloatArray,
+    IntArray,
+    RowView,
+    Series,
+    Snapshot,
+)
+from usv_tui.tui.look import Look
+
+SPANS_S: tuple[int | None, ...] = (10, 60, 300, None)
+"""The zoom steps; None is the whole run."""
+WINDOWS = (100, 300, 1000, 3000, 10_000)
+"""Rolling windows to choose from, in samples."""
+COLUMN_SETS = ("window", "whole", "tails")
+PANES = ("log", "spread", "setup")
+"""What the lower pane can show."""
+_WHOLE_SPANS_S = (10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
+
+
+class ScreenStore(Protocol):
+    """What the screen asks of the session's store; all times are on the session's clock."""
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        """Everything but the series."""
+        ...
+
+    def series(self, bench: int, from_ns: int, to_ns: int, limit: int) -> Series:
+        """The newest `limit` samples of a row within the stretch."""
+        ...
+
+    def bins(self, bench: int, from_ns: int, to_ns: int) -> BinSeries:
+        """The stretch in bins."""
+        ...
+
+    def telemetry(self, field: str, from_ns: int, to_ns: int) -> tuple[IntArray, FloatArray]:
+        """Times and values of `sm_mhz`, `temp_c` or `power_mw`."""
+        ...
+
+    def marks(self, from_ns: int, to_ns: int) -> Sequence[tuple[int, str]]:
+        """Where epochs begin."""
+        ...
+
+    def gaps(self, from_ns: int, to_ns: int) -> Sequence[tuple[int, int, str]]:
+        """Where measuring stood still."""
+        ...
+
+
+def key_of(row: RowView, snapshot: Snapshot) -> str:
+    """A row's identity for the user: its name, below its parent's for a phase."""
+    parent = None if row.parent is None else snapshot.row(row.parent)
+    return row.name if parent is None else f"{parent.name}/{row.name}"
+
+
+@dataclass(slots=True)
+class ViewState:
+    """What the user has chosen. Selection is by name, so that it survives any change of rows."""
+
+    selected: str = ""
+    pattern: str = ""
+    """Filter: only rows whose name holds it."""
+    editing: bool = False
+    """The filter is being typed."""
+    columns: str = COLUMN_SETS[0]
+    span_s: int | None = 60
+    pane: str = PANES[0]
+    log_end: int | None = None
+    """Number of the line after the last shown one; None follows."""
+    cursor_ns: int | None = None
+    """The moment that the chart is read at."""
+    solo: str = ""
+    quiet: bool = False
+    """The sensors are not read."""
+    message: str = ""
+    message_until_ns: int = 0
+
+    def visible(self, snapshot: Snapshot) -> tuple[RowView, ...]:
+        """The rows that pass the filter, in the session's order."""
+        if not self.pattern:
+            return snapshot.rows
+        wanted = self.pattern.casefold()
+        return tuple(r for r in snapshot.rows if wanted in key_of(r, snapshot).casefold())
+
+    def selected_row(self, snapshot: Snapshot) -> RowView | None:
+        """The selected row; the first visible one when it is not there."""
+        rows = self.visible(snapshot)
+        found = next((r for r in rows if key_of(r, snapshot) == self.selected), None)
+        return found or (rows[0] if rows else None)
+
+    def move(self, snapshot: Snapshot, steps: int) -> None:
+        """Select the row so many steps below (negative: above), stopping at the ends."""
+        rows = self.visible(snapshot)
+        if not rows:
+            return
+        current = self.selected_row(snapshot)
+        index = rows.index(current) if current in rows else 0
+        index = min(max(index + steps, 0), len(rows) - 1)
+        self.selected = key_of(rows[index], snapshot)
+
+
+class TimeAxis:
+    """The stretch of time that all charts share; its right end is now.
+
+    Columns are fixed steps of time, so that a picture moves by whole columns and most of it can be
+    kept from one frame to the next.
+    """
+
+    __slots__ = ("columns", "from_ns", "span_s", "step_ns", "to_ns")
+
+    def __init__(self, now_ns: int, start_ns: int, span_s: int | None, columns: int) -> None:
+        self.columns = max(2, columns)
+        """Dot columns: two a cell."""
+        self.span_s = span_s if span_s is not None else _whole_span_s(now_ns - start_ns)
+        self.step_ns = max(1, self.span_s * 1_000_000_000 // self.columns)
+        self.to_ns = -(-now_ns // self.step_ns) * self.step_ns
+        self.from_ns = self.to_ns - self.columns * self.step_ns
+
+    def cell_of(self, at_ns: int) -> int:
+        """The cell of a moment; may lie outside."""
+        return (at_ns - self.from_ns) // (2 * self.step_ns)
+
+
+def _whole_span_s(elapsed_ns: int) -> int:
+    """The smallest round span that holds the whole run."""
+    elapsed_s = max(0, elapsed_ns) / 1e9
+    round_span = next((s for s in _WHOLE_SPANS_S if s >= elapsed_s), None)
+    return round_span or (int(elapsed_s) // 86400 + 1) * 86400
+
+
+@dataclass(slots=True)
+class Scene:
+    """What a pane draws from: one frozen snapshot, the series behind it, and the user's view."""
+
+    snapshot: Snapshot
+    store: ScreenStore
+    view: ViewState
+    look: Look
+    now_ns: int
+    """The session's clock when the frame began; the snapshot's own time while frozen."""
+    ui_share: float = 0.0
+    """CPU time of the screen per second of run."""
+    is_frozen: bool = False
+    waiting: int = 0
+    """Samples that came since the picture was frozen."""
+    command: str = ""
+    """What to type for the advised lock."""
+    columns: int = field(default=2)
+    """Dot columns of the time axis; set by the layout."""
+
+    @property
+    def row(self) -> RowView | None:
+        """The selected row."""
+        return self.view.selected_row(self.snapshot)
+
+    def axis(self, columns: int) -> TimeAxis:
+        """The charts' time axis with so many dot columns."""
+        snapshot = self.snapshot
+        return TimeAxis(self.now_ns, snapshot.start_ns, self.view.span_s, columns)

@@ -1,0 +1,222 @@
+"""Clock, temperature and power over the same time axis as the samples."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.style import Style
+from textual.strip import Strip
+
+from usv_tui.model import Reading, SensorInfo, is_usable, reason_words
+from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
+from usv_tui.tui import text
+from usv_tui.tui.view import Scene, TimeAxis
+from usv_tui.tui.widgets.chart import GUTTER
+from usv_tui.tui.widgets.columns import Index, by_column, filled
+from usv_tui.tui.widgets.raster import Raster, RowCache
+from usv_tui.tui.widgets.scale import Scale
+
+HOLD_NS = 3_000_000_000
+"""How long a value stays drawn when no newer one comes."""
+_NONE, _LINE, _DIM = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Something a device tells, as it is drawn."""
+
+    field: str
+    name: str
+    unit: str
+    factor: float
+    """From the reading's unit to the shown one."""
+    least: float
+    """Smallest extent of its axis, in the shown unit."""
+    least_part: float
+
+
+QUANTITIES = (
+    Quantity("sm_mhz", "clock", "MHz", 1.0, 30.0, 0.02),
+    Quantity("temp_c", "temp", "C", 1.0, 4.0, 0.0),
+    Quantity("power_mw", "power", "W", 1e-3, 4.0, 0.04),
+)
+
+
+def value_of(quantity: Quantity, reading: Reading | None) -> float | None:
+    """The quantity's value in its shown unit."""
+    raw: float | None = None if reading is None else getattr(reading, quantity.field)
+    return None if raw is None or not is_usable(raw) else raw * quantity.factor
+
+
+def value_text(quantity: Quantity, reading: Reading | None) -> str:
+    """`1948 MHz`, empty without a value."""
+    value = value_of(quantity, reading)
+    return "" if value is None else f"{value:.0f} {quantity.unit}"
+
+
+def sensor_of(quantity: Quantity, snapshot: Snapshot) -> SensorInfo | None:
+    """What the device says about the quantity's sensor."""
+    return None if snapshot.device is None else snapshot.device.sensors.get(quantity.field)
+
+
+def offered(snapshot: Snapshot) -> list[Quantity]:
+    """The quantities that have values; the others take no room."""
+    return [q for q in QUANTITIES if _is_offered(q, snapshot)]
+
+
+def _is_offered(quantity: Quantity, snapshot: Snapshot) -> bool:
+    if value_of(quantity, snapshot.reading) is not None:
+        return True
+    sensor = sensor_of(quantity, snapshot)
+    return sensor is not None and sensor.reason is None and snapshot.reading is not None
+
+
+def missing_text(snapshot: Snapshot) -> str:
+    """One short line: which quantities there are not, and why. Empty when all are there."""
+    absent = [q for q in QUANTITIES if not _is_offered(q, snapshot)]
+    if not absent:
+        return ""
+    if len(absent) == len(QUANTITIES):
+        why = snapshot.telemetry_state or _first_reason(absent, snapshot) or "no reading yet"
+        return f"no clock, temperature or power: {why}"
+    by_reason: dict[str, list[str]] = {}
+    for quantity in absent:
+        sensor = sensor_of(quantity, snapshot)
+        reason = (sensor.reason if sensor else None) or snapshot.telemetry_state or "not reported"
+        by_reason.setdefault(reason, []).append(quantity.name)
+    return "; ".join(f"no {', '.join(names)}: {why}" for why, names in by_reason.items())
+
+
+def _first_reason(absent: list[Quantity], snapshot: Snapshot) -> str:
+    sensors = (sensor_of(q, snapshot) for q in absent)
+    return next((s.reason for s in sensors if s is not None and s.reason), "")
+
+
+def numbers_text(snapshot: Snapshot) -> str:
+    """All values on one line, for where there is no room to draw them."""
+    values = (value_text(q, snapshot.reading) for q in QUANTITIES)
+    return "  ".join(v for v in values if v)
+
+
+def limits_text(snapshot: Snapshot) -> str:
+    """The active clock limits in words, idle and the like left out; empty when there are none."""
+    reading = snapshot.reading
+    if reading is None or not reading.reasons:
+        return ""
+    harmless = {"idle", "app clocks", "display clocks", "sync boost"}
+    return ", ".join(w for w in reason_words(reading.reasons) if w not in harmless)
+
+
+class Strips:
+    """Draws the quantities that there are, one below the other."""
+
+    def __init__(self) -> None:
+        self._scales: dict[tuple[str, int], Scale] = {}
+        self._caches: dict[str, RowCache] = {}
+
+    def lines(self, scene: Scene, axis: TimeAxis, width: int, each: int) -> list[Strip]:
+        """`each` lines for every quantity that has values."""
+        out: list[Strip] = []
+        for quantity in offered(scene.snapshot):
+            out.extend(self._one(scene, quantity, axis, width, each))
+        return out
+
+    def _one(
+        self, scene: Scene, quantity: Quantity, axis: TimeAxis, width: int, height: int
+    ) -> list[Strip]:
+        key = (quantity.field, axis.span_s)
+        scale = self._scales.setdefault(
+            key, Scale(least=quantity.least, least_part=quantity.least_part)
+        )
+        raster = Raster(max(1, width - GUTTER), height)
+        t_ns, values = scene.store.telemetry(quantity.field, axis.from_ns, axis.to_ns)
+        values = values * quantity.factor
+        fine = np.isfinite(values)
+        seen = _draw(t_ns[fine], values[fine], axis, raster, scale)
+        _draw_label(scene, quantity, raster)
+        heads = _heads(scene, quantity, seen, min(width, GUTTER), height)
+        if width <= GUTTER:
+            return [text.strip([head], width, scene.look.base) for head in heads]
+        cache = self._caches.setdefault(quantity.field, RowCache())
+        styles = (scene.look.base, scene.look.info, scene.look.dim)
+        return cache.strips(heads, raster.texts(scene.look.glyphs), raster.owner, styles)
+
+
+def _draw(
+    t_ns: IntArray, values: FloatArray, axis: TimeAxis, raster: Raster, scale: Scale
+) -> tuple[float, float] | None:
+    """The range of each column as a bar, joined with its neighbours; returns what was seen."""
+    if not len(values):
+        return None
+    columns = by_column(t_ns, axis)
+    if not len(columns.x):
+        return None
+    least, most = columns.smallest(values), columns.largest(values)
+    seen = (float(least.min()), float(most.max()))
+    scale.fit(*seen)
+    x, low, high = _held(columns.x, least, most, values[columns.end - 1], axis)
+    rows = 4 * raster.height
+    last = rows - 1
+    top = np.clip(((1 - _part(high, scale)) * rows).astype(np.intp), 0, last)
+    bottom = np.clip(((1 - _part(low, scale)) * rows).astype(np.intp), 0, last)
+    follows = np.diff(x) == 1
+    reach_up = np.minimum(top[1:], bottom[:-1])
+    reach_down = np.maximum(bottom[1:], top[:-1])
+    top[1:] = np.where(follows, reach_up, top[1:])
+    bottom[1:] = np.where(follows, reach_down, bottom[1:])
+    dot_x, dot_y = filled(top, bottom, x, rows)
+    raster.dots(dot_x, dot_y, _LINE)
+    return seen
+
+
+def _part(values: FloatArray, scale: Scale) -> FloatArray:
+    return (values - scale.low) / (scale.high - scale.low)
+
+
+def _held(
+    x: Index, least: FloatArray, most: FloatArray, last: FloatArray, axis: TimeAxis
+) -> tuple[Index, FloatArray, FloatArray]:
+    """Columns without a reading repeat the last value, for at most `HOLD_NS`."""
+    every = np.arange(int(x[0]), axis.columns)
+    index = np.searchsorted(x, every, side="right") - 1
+    is_own = x[index] == every
+    keep = (every - x[index]) * axis.step_ns <= HOLD_NS
+    every, index, is_own = every[keep], index[keep], is_own[keep]
+    low = np.where(is_own, least[index], last[index])
+    high = np.where(is_own, most[index], last[index])
+    return every, low, high
+
+
+def _draw_label(scene: Scene, quantity: Quantity, raster: Raster) -> None:
+    """What the sensor's label says (`nominal`, `1 s mean`), at the left of the plot."""
+    sensor = sensor_of(quantity, scene.snapshot)
+    label = scene.look.text(sensor.label) if sensor is not None else ""
+    if not label or len(label) + 2 > raster.width or text.width_of(label) != len(label):
+        return
+    cells = slice(0, len(label) + 1)
+    raster.over[0, cells] = [ord(c) if ord(c) < 0x10000 else 0x3F for c in f"{label} "]
+    raster.owner[0, cells] = _DIM
+
+
+def _heads(
+    scene: Scene,
+    quantity: Quantity,
+    seen: tuple[float, float] | None,
+    width: int,
+    height: int,
+) -> list[tuple[str, Style]]:
+    """Value now, name, and the range on the plot: as many as there are lines."""
+    look = scene.look
+    now = value_text(quantity, scene.snapshot.reading) or look.glyphs.dash
+    span = "" if seen is None else f"{seen[0]:.0f}-{seen[1]:.0f}"
+    labels = [now, quantity.name, span]
+    is_stale = scene.snapshot.telemetry_state != ""
+    first = look.warn if is_stale else look.base
+    if width < 2:
+        return [("", look.base)] * height
+    return [
+        (
+            text.right(labels[i] if i < len(labels) else "", width - 1) + look.glyphs.axis,
+            first if i == 0 else look.dim,
+        )
+        for i in range(height)
+    ]

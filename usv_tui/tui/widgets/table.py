@@ -1,0 +1,479 @@
+"""The live table: one row a benchmark, one unit a column, figures that do not dance."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.style import Style
+from textual.strip import Strip
+
+from usv_tui.model import Answer, Ratio, RowState, StateWord
+from usv_tui.session.snapshot import RowView, Snapshot, Stats
+from usv_tui.tui import text
+from usv_tui.tui.look import Glyphs, Look
+from usv_tui.tui.view import Scene, key_of
+from usv_tui.units import MS, NS, US, S, Unit, fixed, percent, significant, time_unit
+
+NAME_LEAST = 6
+NAME_MOST = 40
+TREND_LEAST = 10
+TREND_MOST = 40
+FLAT_BELOW = 1e-2
+"""A trend whose relative extent is below this is drawn flat: it would be noise, blown up."""
+_UNITS = (NS, US, MS, S)
+_WIDEST_VALUE = 9_999_999.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell's text and style."""
+
+    text: str
+    style: Style
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: how it is headed and what it shows. The lower its rank, the longer it stays."""
+
+    key: str
+    rank: int
+    heading: str
+    cell: Callable[[RowView], Cell]
+    is_left: bool = False
+
+
+class Sparkline:
+    """Trends as block glyphs; the same values give the same text without work."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[tuple[float, ...], int, str, str]] = {}
+
+    def text(self, bench: int, values: tuple[float, ...], width: int, blocks: str) -> str:
+        """The newest values, one cell each, flush right; blank where there was no sample."""
+        known = self._known.get(bench)
+        if known is not None and known[1] == width and known[2] == blocks and known[0] == values:
+            return known[3]
+        drawn = sparkline(values, width, blocks)
+        self._known[bench] = (values, width, blocks, drawn)
+        return drawn
+
+
+def sparkline(values: Sequence[float], width: int, blocks: str) -> str:
+    """Values as blocks from lowest to highest; a blank for what is not a number."""
+    shown = list(values)[-width:] if width > 0 else []
+    usable = [v for v in shown if math.isfinite(v)]
+    if not usable:
+        return " " * max(0, width)
+    low, high = min(usable), max(usable)
+    middle = (low + high) / 2
+    extent = max(high - low, abs(middle) * FLAT_BELOW)
+    base = middle - extent / 2
+    last = len(blocks) - 1
+
+    def block(value: float) -> str:
+        if not math.isfinite(value):
+            return " "
+        return blocks[round((value - base) / extent * last)] if extent > 0 else blocks[last // 2]
+
+    return "".join(map(block, shown)).rjust(width)
+
+
+class Table:
+    """Draws the rows. Units and column widths are kept once chosen, so that nothing jumps."""
+
+    def __init__(self) -> None:
+        self._unit: Unit | None = None
+        self._widths: dict[str, int] = {}
+        self._width_key: object = None
+        self._top = 0
+        self._shown: tuple[RowView, ...] = ()
+        self._trends = Sparkline()
+        self._strips: dict[str, tuple[object, Strip]] = {}
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of all times in the table."""
+        return self._unit or US
+
+    def row_at(self, index: int) -> RowView | None:
+        """The row on the table's line `index`, counted below the heading."""
+        return self._shown[index] if 0 <= index < len(self._shown) else None
+
+    def lines(self, scene: Scene, width: int, height: int, *, headed: bool = True) -> list[Strip]:
+        """The heading (where wanted) and as many rows as fit, the selected one among them."""
+        look, snapshot = scene.look, scene.snapshot
+        rows = scene.view.visible(snapshot)
+        body = height - headed
+        first = self._scroll(rows, scene, body)
+        shown = self._shown = rows[first : first + max(0, body)]
+        self._choose_unit(rows)
+        columns, name_width = self._arrange(scene, rows, shown, width)
+        out = [self._heading(scene, rows, shown, columns, name_width, width)] if headed else []
+        chosen = scene.row
+        for row in shown:
+            is_chosen = chosen is not None and row.bench == chosen.bench
+            out.append(self._line(scene, row, columns, name_width, width, is_chosen=is_chosen))
+        if not rows and body > 0:
+            out.append(text.strip([(_empty_text(scene), look.dim)], width, look.base))
+        return text.exactly(out, width, height, look.base)
+
+    def _scroll(self, rows: Sequence[RowView], scene: Scene, body: int) -> int:
+        """The first row to show: moved only as far as the selected one needs."""
+        chosen = scene.row
+        index = next((i for i, r in enumerate(rows) if chosen and r.bench == chosen.bench), 0)
+        top = min(max(self._top, index - body + 1), index)
+        self._top = max(0, min(top, len(rows) - body))
+        return self._top
+
+    def _choose_unit(self, rows: Sequence[RowView]) -> None:
+        """One unit for all times; changed only when a figure no longer reads well in it."""
+        medians = [m for r in rows if (m := r.rolling.median_s) and math.isfinite(m)]
+        if not medians:
+            return
+        low, high = min(medians), max(medians)
+        kept = self._unit
+        if kept and low >= 0.05 * kept.seconds and high <= _WIDEST_VALUE * kept.seconds:
+            return
+        unit = time_unit(medians)
+        while high > _WIDEST_VALUE * unit.seconds and unit is not S:
+            unit = _UNITS[_UNITS.index(unit) + 1]
+        self._unit = unit
+
+    def _arrange(
+        self, scene: Scene, rows: Sequence[RowView], shown: Sequence[RowView], width: int
+    ) -> tuple[list[tuple[Column, int]], int]:
+        """The columns that fit with their widths, and the name's width."""
+        columns = self._columns(scene, rows)
+        key = (self.unit, scene.view.columns, width)
+        if key != self._width_key:
+            self._width_key, self._widths = key, {}
+        longest = max((_name_cells(r, scene) for r in rows), default=0)
+        wanted = min(max(longest, NAME_LEAST), NAME_MOST)
+        room = width - 2  # the cursor and the swatch
+        least = max(NAME_LEAST, min(wanted, 14, room // 4))
+        taken: list[tuple[Column, int]] = []
+        left = room - least - 1
+        for column in sorted(columns, key=lambda c: c.rank):
+            cells = self._cells_of(column, shown)
+            if cells + 1 > left:
+                if column.key not in ("median", "state"):
+                    break
+                cells = left - 1
+            if cells > 0:
+                taken.append((column, cells))
+                left -= cells + 1
+        name = min(wanted, least + max(0, left))
+        left -= name - least
+        order = {column.key: index for index, column in enumerate(columns)}
+        taken.sort(key=lambda pair: order[pair[0].key])
+        return [(c, w + _extra(c, w, left)) for c, w in taken], max(1, name)
+
+    def _cells_of(self, column: Column, shown: Sequence[RowView]) -> int:
+        if column.key == "trend":
+            return TREND_LEAST
+        widest = max((text.width_of(column.cell(r).text) for r in shown), default=0)
+        heading = 9 if column.key == "ratio" else text.width_of(column.heading)
+        cells = max(heading, widest, self._widths.get(column.key, 0))
+        if column.key == "state":
+            cells = min(max(cells, 8), 24)
+        self._widths[column.key] = cells
+        return cells
+
+    def _columns(self, scene: Scene, rows: Sequence[RowView]) -> list[Column]:
+        """All columns that have something to show, in their order on the screen."""
+        look, unit = scene.look, self.unit
+        decimals = _decimals(rows, unit)
+
+        def time(value_s: Callable[[RowView], float | None]) -> Callable[[RowView], Cell]:
+            def cell(row: RowView) -> Cell:
+                value = value_s(row)
+                shown = None if value is None else value / unit.seconds
+                return Cell(fixed(shown, decimals, look.glyphs.dash), look.base)
+
+            return cell
+
+        columns = [Column("n", 5, "n", lambda r: Cell(f"{_stats(r, scene).n:,}", look.dim))]
+        columns += _value_columns(scene, unit, time)
+        columns.append(Column("trend", 6, "trend", lambda _: Cell("", look.base)))
+        if any(r.tflops is not None for r in rows):
+            columns.append(Column("tflops", 8, "TFLOP/s", lambda r: _number(r.tflops, look)))
+        if any(r.gbps is not None for r in rows):
+            columns.append(Column("gbps", 9, "GB/s", lambda r: _number(r.gbps, look)))
+        if any(r.ratio is not None or r.is_baseline for r in rows):
+            heading = _ratio_heading(rows, look)
+            columns.append(Column("ratio", 3, heading, lambda r: ratio_cell(r, look)))
+        columns.append(Column("state", 2, "state", lambda r: state_cell(r, look), is_left=True))
+        return columns
+
+    def _heading(
+        self,
+        scene: Scene,
+        rows: Sequence[RowView],
+        shown: Sequence[RowView],
+        columns: Sequence[tuple[Column, int]],
+        name_width: int,
+        width: int,
+    ) -> Strip:
+        look = scene.look
+        name = _name_heading(scene, rows, shown, name_width)
+        runs: list[text.Run] = [(f"  {text.left(name, name_width)}", look.dim)]
+        for column, cells in columns:
+            heading = text.clip(column.heading, cells, look.glyphs.ellipsis)
+            fitted = text.left(heading, cells) if column.is_left else text.right(heading, cells)
+            runs.append((f" {fitted}", look.dim))
+        return text.strip(runs, width, look.base)
+
+    def _line(
+        self,
+        scene: Scene,
+        row: RowView,
+        columns: Sequence[tuple[Column, int]],
+        name_width: int,
+        width: int,
+        *,
+        is_chosen: bool,
+    ) -> Strip:
+        look = scene.look
+        name = key_of(row, scene.snapshot)
+        runs = _name_runs(scene, row, name_width, is_chosen=is_chosen)
+        if row.state is RowState.FAILED:
+            room = width - 3 - name_width
+            error = look.text(row.error or row.detail or "failed")
+            words = f"{look.glyphs.bad} failed: {error}"
+            runs.append((" " + text.clip(words, room, look.glyphs.ellipsis), look.bad))
+        else:
+            for column, cells in columns:
+                runs.extend(self._cell_runs(scene, row, column, cells, is_chosen=is_chosen))
+        key = (tuple(runs), width)
+        known = self._strips.get(name)
+        if known is not None and known[0] == key:
+            return known[1]
+        strip = text.strip(runs, width, look.base)
+        self._strips[name] = (key, strip)
+        return strip
+
+    def _cell_runs(
+        self, scene: Scene, row: RowView, column: Column, cells: int, *, is_chosen: bool
+    ) -> list[text.Run]:
+        look = scene.look
+        if column.key == "trend":
+            drawn = self._trends.text(row.bench, row.trend, cells, look.glyphs.blocks)
+            return [(" ", look.base), (drawn, look.of_series(row.name))]
+        cell = column.cell(row)
+        words = text.clip(cell.text, cells, look.glyphs.ellipsis)
+        fitted = text.left(words, cells) if column.is_left else text.right(words, cells)
+        style = look.strong if is_chosen and cell.style is look.base else cell.style
+        return [(f" {fitted}", style)]
+
+
+def _value_columns(
+    scene: Scene,
+    unit: Unit,
+    time: Callable[[Callable[[RowView], float | None]], Callable[[RowView], Cell]],
+) -> list[Column]:
+    """The figures of the chosen set: last window, whole run, or tails."""
+    look = scene.look
+    name = unit.name
+
+    def spread(row: RowView) -> Cell:
+        return Cell(percent(_stats(row, scene).rel_std).replace("—", look.glyphs.dash), look.base)
+
+    median = Column("median", 1, f"median {name}", time(lambda r: _stats(r, scene).median_s))
+    std = Column("std", 4, "std %", spread)
+    low = Column("min", 7, f"min {name}", time(lambda r: _stats(r, scene).min_s))
+    if scene.view.columns == "tails":
+        return [
+            median,
+            Column("p95", 4, f"p95 {name}", time(lambda r: r.rolling.p95_s)),
+            Column("p99", 6, f"p99 {name}", time(lambda r: r.rolling.p99_s)),
+            Column("max", 7, f"max {name}", time(lambda r: r.rolling.max_s)),
+            std,
+            Column("severe", 8, "outliers", lambda r: Cell(f"{r.rolling.severe:,}", look.base)),
+        ]
+    if scene.view.columns == "whole":
+        now = Column("now", 7, f"now {name}", time(lambda r: r.rolling.median_s))
+        return [median, std, low, now]
+    whole = Column("whole", 10, f"all {name}", time(lambda r: r.whole.median_s))
+    return [median, std, low, whole]
+
+
+def _stats(row: RowView, scene: Scene) -> Stats:
+    return row.whole if scene.view.columns == "whole" else row.rolling
+
+
+def _extra(column: Column, cells: int, left: int) -> int:
+    """The trend takes what nobody else wants."""
+    return min(max(0, left), TREND_MOST - cells) if column.key == "trend" else 0
+
+
+def _decimals(rows: Sequence[RowView], unit: Unit) -> int:
+    """As many decimals as the largest time leaves room for: the same for the whole column."""
+    largest = max((m / unit.seconds for r in rows if (m := r.rolling.median_s)), default=0.0)
+    if not math.isfinite(largest) or largest < 1000:
+        return 3
+    return 2 if largest < 10_000 else 1 if largest < 100_000 else 0
+
+
+def _number(value: float | None, look: Look) -> Cell:
+    if value is None or not math.isfinite(value):
+        return Cell(look.glyphs.dash, look.dim)
+    return Cell(significant(value, 3) if value < 1000 else f"{value:,.0f}", look.base)
+
+
+def _name_cells(row: RowView, scene: Scene) -> int:
+    return text.width_of(scene.look.text(row.name)) + _indent(row, scene.look)
+
+
+def _indent(row: RowView, look: Look) -> int:
+    return 0 if row.parent is None else len(look.glyphs.branch)
+
+
+def _name_runs(scene: Scene, row: RowView, width: int, *, is_chosen: bool) -> list[text.Run]:
+    look = scene.look
+    glyphs = look.glyphs
+    branch = glyphs.branch if row.parent is not None else ""
+    room = max(0, width - len(branch))
+    name = text.clip_middle(look.text(row.name), room, glyphs.ellipsis)
+    style = look.strong if is_chosen else look.base
+    if row.state is RowState.OFF:
+        style = look.dim
+    return [
+        (glyphs.cursor if is_chosen else " ", look.strong),
+        (glyphs.swatch, look.of_series(row.name)),
+        (" " + branch, look.dim),
+        (text.left(name, room), style),
+    ]
+
+
+def _name_heading(
+    scene: Scene, rows: Sequence[RowView], shown: Sequence[RowView], width: int
+) -> str:
+    look, view = scene.look, scene.view
+    parts = ["benchmark"]
+    if len(shown) < len(rows) and shown:
+        first = rows.index(shown[0]) + 1
+        parts.append(f"{first}-{first + len(shown) - 1} of {len(rows)}")
+    if view.pattern:
+        parts.append(f"/{look.text(view.pattern)}")
+    else:
+        words = {
+            "window": f"last {scene.snapshot.window:,}",
+            "whole": "whole run",
+            "tails": f"last {scene.snapshot.window:,}",
+        }
+        parts.append(words[view.columns])
+    while len(parts) > 1 and len("  ".join(parts)) > width:
+        parts.pop()
+    return text.clip("  ".join(parts), width, look.glyphs.ellipsis)
+
+
+def _ratio_heading(rows: Sequence[RowView], look: Look) -> str:
+    names = {r.baseline_name for r in rows if r.baseline_name}
+    if len(names) != 1:
+        return "vs base"
+    return f"vs {text.clip_middle(look.text(names.pop()), 14, look.glyphs.ellipsis)}"
+
+
+def ratio_cell(row: RowView, look: Look) -> Cell:
+    """The ratio of times to the baseline with half its interval, behind the answer's sign."""
+    if row.is_baseline:
+        return Cell("base", look.dim)
+    ratio = row.ratio
+    if ratio is None or ratio.ratio is None or not math.isfinite(ratio.ratio):
+        return Cell("", look.base)
+    sign, style = answer_sign(ratio, look)
+    return Cell(f"{sign} {ratio.ratio:.3f}x{interval_text(ratio, look.glyphs)}", style)
+
+
+def interval_text(ratio: Ratio, glyphs: Glyphs) -> str:
+    """Half the interval's width in percent of the ratio; empty without an interval."""
+    if ratio.low is None or ratio.high is None or not ratio.ratio:
+        return ""
+    half = (ratio.high - ratio.low) / 2 / ratio.ratio * 100
+    if not math.isfinite(half):
+        return ""
+    return f" {glyphs.plus_minus}{half:.1f}%" if half < 99.95 else f" {glyphs.plus_minus}>99%"
+
+
+def answer_sign(ratio: Ratio, look: Look) -> tuple[str, Style]:
+    """The answer as a sign and a style."""
+    glyphs = look.glyphs
+    return {
+        Answer.FASTER: (glyphs.faster, look.good),
+        Answer.SLOWER: (glyphs.slower, look.bad),
+        Answer.SAME: (glyphs.same, look.base),
+        Answer.UNDECIDED: (glyphs.unsure, look.dim),
+    }[ratio.answer]
+
+
+def state_cell(row: RowView, look: Look) -> Cell:
+    """The row's state in a sign and a word, its badges behind it."""
+    sign, word, style = _state(row, look)
+    badges = "".join(f" {look.text(b)}" for b in row.badges)
+    return Cell(f"{sign} {word}{badges}".strip(), style if not row.badges else look.warn)
+
+
+def _state(row: RowView, look: Look) -> tuple[str, str, Style]:
+    glyphs = look.glyphs
+    detail = f" {look.text(row.detail)}" if row.detail else ""
+    if row.state is RowState.FAILED:
+        return glyphs.bad, "failed", look.bad
+    if row.state is RowState.STUCK:
+        return glyphs.alert, f"stuck{detail}", look.bad
+    if row.state is RowState.OFF:
+        return glyphs.dash, f"off{detail}", look.dim
+    if row.state is not RowState.RUNNING:
+        return glyphs.wait, f"{row.state.value}{detail}", look.info
+    return _running(row, look)
+
+
+def _running(row: RowView, look: Look) -> tuple[str, str, Style]:
+    glyphs, word = look.glyphs, row.word
+    if word is StateWord.DRIFTING:
+        change = row.drift.change
+        rising = change is None or change >= 0
+        size = "" if change is None or not math.isfinite(change) else f" {change * 100:+.1f}%"
+        return glyphs.up if rising else glyphs.down, f"drifting{size}", look.warn
+    if word is StateWord.THROTTLED:
+        reason = max(row.throttled, key=lambda r: r[1], default=("", 0.0))[0]
+        return glyphs.alert, f"throttled {look.text(reason)}".rstrip(), look.bad
+    return {
+        StateWord.SETTLED: (glyphs.good, "settled", look.good),
+        StateWord.STEADY: (glyphs.steady, "steady", look.good),
+        StateWord.WARMING: (glyphs.wait, "warming", look.info),
+        StateWord.UNDECIDED: (glyphs.unsure, "undecided", look.dim),
+    }.get(word, (glyphs.dot, "running", look.base))
+
+
+def _empty_text(scene: Scene) -> str:
+    """Why there is no row."""
+    snapshot = scene.snapshot
+    if scene.view.pattern:
+        return f"  no benchmark's name holds {scene.look.text(scene.view.pattern)!r}"
+    detail = scene.look.text(snapshot.phase_detail)
+    return f"  {snapshot.phase}{scene.look.glyphs.ellipsis} {detail}".rstrip()
+
+
+def markdown_row(row: RowView, snapshot: Snapshot, unit: Unit) -> str:
+    """The row as a Markdown table row with its heading."""
+    stats = row.rolling
+    ratio = row.ratio
+    cells = [
+        ("benchmark", key_of(row, snapshot).replace("|", "\\|")),
+        ("n", str(stats.n)),
+        (f"median {unit.name}", fixed(_scaled(stats.median_s, unit), 3)),
+        ("std %", percent(stats.rel_std)),
+        (f"min {unit.name}", fixed(_scaled(stats.min_s, unit), 3)),
+        ("TFLOP/s", significant(row.tflops)),
+        ("GB/s", significant(row.gbps)),
+        (f"vs {row.baseline_name or 'base'}", fixed(ratio.ratio, 4) if ratio else "—"),
+    ]
+    head = " | ".join(name.replace("|", "\\|") for name, _ in cells)
+    rule = " | ".join("---" for _ in cells)
+    values = " | ".join(value for _, value in cells)
+    return f"| {head} |\n| {rule} |\n| {values} |\n"
+
+
+def _scaled(value_s: float | None, unit: Unit) -> float | None:
+    return None if value_s is None else value_s / unit.seconds
