@@ -89,7 +89,10 @@ SNAPSHOT = Snapshot(
     rows=ROWS,
     stop_reason="q",
     complete=True,
-    skipped=(("attention[seq=512,kind=cudnn]", "no cuDNN"),),
+    skipped=(
+        ("attention[seq=512,kind=cudnn]", "no cuDNN"),
+        ("sqrt", "no benchmark: imported from math"),
+    ),
 )
 
 
@@ -185,8 +188,11 @@ def test_ratios_have_the_digits_of_the_narrowest_interval():
     fine = replace(FLASH, ratio=Ratio(answer=Answer.SAME, ratio=1.0, low=0.9996, high=1.0004))
     wide = replace(FLASH, ratio=Ratio(answer=Answer.SLOWER, ratio=2.0, low=1.5, high=2.9))
 
+    lost = replace(FLASH, ratio=Ratio(ratio=1.0, low=0.1, high=900.0, note="ratio wanders"))
+
     assert "1.0000x ±0.0004 same" in table([fine, wide])
     assert "2.00x ±0.90 slower" in table([wide])
+    assert "1.00x ±>100% not enough data (ratio wanders)" in table([lost])
 
 
 def test_states_without_samples_are_words():

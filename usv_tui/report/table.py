@@ -11,6 +11,7 @@ from usv_tui.model import Answer, ClockHold, Ratio, RowState, TimerInfo
 from usv_tui.report import grid
 from usv_tui.report.grid import Column
 from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.units import DASH, count, duration, fixed, in_unit, percent, time_unit
 
 _MIN_SHARE = 0.005
@@ -101,7 +102,9 @@ def _ratio(row: RowView, bases: set[str], decimals: int) -> str:
     if ratio.ratio is None:
         return f"{DASH} {ratio.answer}"
     half = _half_width(ratio)
-    spread = f" ±{half:.{decimals}f}" if half is not None else ""
+    spread = ""
+    if half is not None:
+        spread = f" ±{half:.{decimals}f}" if half < ratio.ratio else " ±>100%"
     note = f" ({ratio.note})" if ratio.note and ratio.answer is Answer.UNDECIDED else ""
     return f"{ratio.ratio:.{decimals}f}x{spread} {ratio.answer}{note}"
 
@@ -158,7 +161,8 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
     if snapshot.stop_reason:
         cut = "" if snapshot.complete else " (incomplete)"
         facts.append(("ended", f"{snapshot.stop_reason}{cut}"))
-    facts += [("skipped", f"{name}: {reason}") for name, reason in snapshot.skipped]
+    meant = [(n, r) for n, r in snapshot.skipped if not r.startswith(NO_BENCHMARK)]
+    facts += [("skipped", f"{name}: {reason}") for name, reason in meant]
     return facts
 
 

@@ -37,6 +37,8 @@ _HINT = (
     "or set BENCHMARKS = {name: callable}"
 )
 _PREFIX = "bench_"
+NO_BENCHMARK = "no benchmark: "
+"""The reasons of names begin with this that nobody meant to be timed: imports, helpers."""
 _MOST_LISTED = 8
 _ids = itertools.count(1)
 
@@ -74,7 +76,8 @@ def _nothing_to_time(
         reasons = _listing([f"{row.name}: {row.reason}" for row in rows], "; ")
         return SuiteError(f"{path}: every benchmark is skipped on {device}", reasons)
     if others:
-        reasons = _listing([f"{item.name}: {item.reason}" for item in others], "; ")
+        said = [f"{item.name}: {item.reason.removeprefix(NO_BENCHMARK)}" for item in others]
+        reasons = _listing(said, "; ")
         return SuiteError(f"{path}: no benchmarks in it; not taken: {reasons}", _HINT)
     return SuiteError(f"{path}: no benchmarks in it", _HINT)
 
@@ -232,11 +235,11 @@ def _undecorated(
         origin = str(getattr(value, "__module__", None) or "elsewhere")
         if origin != module.__name__:
             if not origin.startswith("usv_tui"):
-                skipped.append(Skipped(name, _foreign_reason(value, origin)))
+                skipped.append(Skipped(name, NO_BENCHMARK + _foreign_reason(value, origin)))
             continue
         first = seen.setdefault(id(value), name)
         if first != name:
-            skipped.append(Skipped(name, f"another name of {first}"))
+            skipped.append(Skipped(name, f"{NO_BENCHMARK}another name of {first}"))
         elif id(value) not in factories:
             reason = _refusal(name, value)
             if reason:
@@ -255,11 +258,11 @@ def _foreign_reason(value: object, origin: str) -> str:
 def _refusal(name: str, value: Callable[..., Any]) -> str:
     """Why a callable that the file defines is no factory; empty when it is one."""
     if isinstance(value, type):
-        return "a class"
+        return f"{NO_BENCHMARK}a class"
     if not isinstance(value, types.FunctionType):
-        return f"an object of type {type(value).__name__}: put it into BENCHMARKS"
+        return f"{NO_BENCHMARK}an object of type {type(value).__name__}"
     if not name.startswith(_PREFIX):
-        return f"a plain function: decorate it with @benchmark or name it {_PREFIX}{name}"
+        return f"{NO_BENCHMARK}neither decorated with @benchmark nor named {_PREFIX}..."
     missing = [arg for arg in required_arguments(value) if arg != DEVICE]
     if missing:
         return f"needs '{missing[0]}': give it values with @benchmark(params=...)"
