@@ -18,7 +18,7 @@ from usv_tui.model import DeviceInfo
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
 PCI = "0000:03:00.0"
 NVIDIA = DeviceInfo(uuid=UUID, name="NVIDIA Fake 100", kind="nvidia", driver="570.86.10")
-AMD = DeviceInfo(uuid=f"AMD-{PCI}", name="AMD Fake 300", kind="amd", pci=PCI)
+AMD = DeviceInfo(uuid=f"amd-{PCI}", name="AMD Fake 300", kind="amd", pci=PCI)
 FREE = "sm 0 0\nmem 0 0\npersistence 1\n"
 
 

@@ -333,7 +333,7 @@ def test_amd_cards_are_listed_by_their_clock_files(card: FakeCard) -> None:
 
     devices = [d for d in list_devices(Access(sysfs=str(card.sysfs))) if d.kind == "amd"]
 
-    assert [(d.pci, d.uuid) for d in devices] == [(PCI, f"AMD-{PCI}")]
+    assert [(d.pci, d.uuid) for d in devices] == [(PCI, f"amd-{PCI}")]
 
 
 def test_a_device_without_clock_files_has_a_reason(tmp_path: Path) -> None:

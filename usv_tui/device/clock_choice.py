@@ -13,6 +13,7 @@ PLAUSIBLE_MHZ = (10, 20_000)
 """Bounds for a device that does not list its clocks."""
 SUSTAINABLE_SHARE = 0.75
 """Share of the maximum that power-capped boards were seen to hold; for want of better knowledge."""
+FOREIGN_WORDS = "somebody else may have locked it"
 
 
 class Choice(NamedTuple):
@@ -111,10 +112,10 @@ def concerns_of(state: ClockState) -> list[str]:
 
     A foreign lock that can be read (AMD) can also be put back, so it is no concern.
     """
-    if state.hold is not ClockHold.FOREIGN or state.level is not None:
+    is_told = any(concern.startswith(FOREIGN_WORDS) for concern in state.concerns)
+    if state.hold is not ClockHold.FOREIGN or state.level is not None or is_told:
         return list(state.concerns)
-    foreign = f"somebody else may have locked it ({state.evidence}), which cannot be put back"
-    return [foreign, *state.concerns]
+    return [f"{FOREIGN_WORDS} ({state.evidence}): it cannot be put back", *state.concerns]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,16 @@
-"""Which devices have clocks to control, found without torch."""
+"""Which devices have clocks to control, found without torch, and which of them is meant."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from usv_tui.device.base import Identity
 from usv_tui.device.restore import DIRECT, LEVEL_FILE, Access, VendorError, load_nvml
+from usv_tui.errors import DeviceError
 from usv_tui.model import DeviceInfo
+
+MIN_PREFIX = 6
+"""Shortest beginning of a UUID that may stand for it."""
 
 
 def list_devices(access: Access = DIRECT) -> list[DeviceInfo]:
@@ -16,12 +23,13 @@ def _list_nvidia(access: Access) -> list[DeviceInfo]:
         nvml = load_nvml(access.nvml_library)
     except VendorError:
         return []
-    found = []
     try:
         driver = _text(nvml.nvmlSystemGetDriverVersion())
+        count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError:
-        driver = None
-    for index in range(nvml.nvmlDeviceGetCount()):
+        count, driver = 0, None
+    found = []
+    for index in range(count):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid, name = (
@@ -30,9 +38,27 @@ def _list_nvidia(access: Access) -> list[DeviceInfo]:
             )
         except nvml.NVMLError:
             continue
-        found.append(DeviceInfo(uuid=uuid, name=name, kind="nvidia", driver=driver, index=index))
+        found.append(
+            DeviceInfo(
+                uuid=uuid,
+                name=name,
+                kind="nvidia",
+                pci=_nvidia_pci(nvml, handle),
+                driver=driver,
+                index=index,
+            )
+        )
     nvml.nvmlShutdown()
     return found
+
+
+def _nvidia_pci(nvml: Any, handle: Any) -> str | None:
+    """`0000:17:00.0`, as the kernel writes it."""
+    try:
+        domain, _, rest = _text(nvml.nvmlDeviceGetPciInfo(handle).busId).partition(":")
+    except nvml.NVMLError:
+        return None
+    return f"{int(domain, 16):04x}:{rest}".lower()
 
 
 def _text(value: str | bytes) -> str:
@@ -41,34 +67,80 @@ def _text(value: str | bytes) -> str:
 
 def _list_amd(access: Access) -> list[DeviceInfo]:
     root = Path(access.sysfs) / "bus/pci/devices"
-    found = []
-    for index, level_file in enumerate(sorted(root.glob(f"*/{LEVEL_FILE}"))):
-        card = level_file.parent
-        try:
-            vendor = (card / "vendor").read_text().strip()
-        except OSError:
-            continue
-        if vendor != "0x1002":
-            continue
-        try:
-            serial = (card / "unique_id").read_text().strip()
-        except OSError:
-            serial = ""
-        found.append(
-            DeviceInfo(
-                uuid=f"GPU-{serial}" if serial else f"AMD-{card.name}",
-                name=_amd_name(card),
-                kind="amd",
-                pci=card.name,
-                driver="amdgpu",
-                index=index,
-            )
-        )
-    return found
+    cards = [file.parent for file in sorted(root.glob(f"*/{LEVEL_FILE}"))]
+    amd = [card for card in cards if _word(card / "vendor") == "0x1002"]
+    return [_amd_info(index, card) for index, card in enumerate(amd)]
 
 
-def _amd_name(card: Path) -> str:
+def _amd_info(index: int, card: Path) -> DeviceInfo:
+    unique = _word(card / "unique_id")
+    return DeviceInfo(
+        uuid=f"GPU-{unique}" if unique else f"amd-{card.name}",
+        name=_word(card / "product_name") or f"AMD GPU {card.name}",
+        kind="amd",
+        pci=card.name,
+        driver="amdgpu",
+        index=index,
+    )
+
+
+def _word(file: Path) -> str:
     try:
-        return (card / "product_name").read_text().strip() or f"AMD {card.name}"
+        return file.read_text(errors="replace").strip()
     except OSError:
-        return f"AMD {card.name}"
+        return ""
+
+
+def select(text: str, devices: Sequence[DeviceInfo]) -> DeviceInfo:
+    """The device named by UUID (or its unique beginning) or PCI address; the only one if empty.
+
+    Raises:
+        DeviceError: none, or several; the message lists what there is.
+    """
+    if not devices:
+        raise DeviceError("no GPU with clocks to control was found", "usv-tui doctor says why")
+    known = ", ".join(f"{device.uuid} ({device.name})" for device in devices)
+    if not text:
+        if len(devices) > 1:
+            raise DeviceError("which device?", f"--device takes one of {known}")
+        return devices[0]
+    word = text.lower()
+    exact = [d for d in devices if word in {d.uuid.lower(), (d.pci or "").lower()}]
+    begun = [
+        d
+        for d in devices
+        if len(word) >= MIN_PREFIX
+        and (
+            d.uuid.lower().startswith(word) or d.uuid.lower().removeprefix("gpu-").startswith(word)
+        )
+    ]
+    found = exact or begun
+    if len(found) != 1:
+        raise DeviceError(f"{text!r} names {len(found) or 'no'} device", f"there are: {known}")
+    return found[0]
+
+
+def match(identity: Identity, devices: Sequence[DeviceInfo]) -> DeviceInfo:
+    """The device that a framework measures: by UUID, then by PCI address, else none.
+
+    Raises:
+        DeviceError: it cannot be told which one it is.
+    """
+    ours = [device for device in devices if device.kind == identity.vendor]
+    if identity.uuid:
+        uuid = identity.uuid.lower().removeprefix("gpu-").removeprefix("mig-")
+        for device in ours:
+            if device.uuid.lower().removeprefix("gpu-") == uuid:
+                return device
+        if identity.uuid.startswith("MIG-"):
+            return DeviceInfo(uuid=identity.uuid, name=identity.name, kind=identity.vendor)
+    if identity.pci and identity.pci.strip("0:."):
+        for device in ours:
+            if device.pci == identity.pci:
+                return device
+    if identity.is_only and len(ours) == 1 and not identity.uuid and not identity.pci:
+        return ours[0]
+    raise DeviceError(
+        f"cannot tell which GPU is device {identity.ordinal}",
+        f"there are: {', '.join(device.uuid for device in ours) or 'none to control'}",
+    )

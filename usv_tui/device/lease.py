@@ -239,9 +239,7 @@ def acquire(
         _consent(_concerns(controller.state(), observed, supported), force=force)
         undo = controller.plan_undo()
         controller.lock(choice.mhz, mem_mhz)
-        return ClockLease(
-            controller, choice.mhz, supported, notes, None, undo=undo, mem_mhz=mem_mhz, keep=keep
-        )
+        return _lease(controller, choice.mhz, supported, notes, None, undo, mem_mhz, keep)
     with contextlib.ExitStack() as stack:
         stack.callback(controller.close)
         directory = LeaseDirectory.open(path)
@@ -264,11 +262,25 @@ def acquire(
         paper = _Paper(directory, lock_fd, entry, controller.access, arm)
         _lock(controller, paper, undo, choice.mhz, mem_mhz, kept)
         stack.pop_all()
-    if controller.mem_refusal:
-        notes.append(controller.mem_refusal)
+    return _lease(controller, choice.mhz, supported, notes, paper, undo, mem_mhz, keep)
+
+
+def _lease(
+    controller: ClockController,
+    sm_mhz: int,
+    supported: Sequence[int],
+    notes: list[str],
+    paper: _Paper | None,
+    undo: ClockUndo,
+    mem_mhz: int | None,
+    keep: bool,
+) -> ClockLease:
+    """The lease of a lock that was just made, with the memory clock as it really is."""
+    if refusal := getattr(controller, "mem_refusal", ""):
+        notes.append(refusal)
         mem_mhz = None
     return ClockLease(
-        controller, choice.mhz, supported, notes, paper, undo=undo, mem_mhz=mem_mhz, keep=keep
+        controller, sm_mhz, supported, notes, paper, undo=undo, mem_mhz=mem_mhz, keep=keep
     )
 
 

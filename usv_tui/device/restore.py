@@ -71,11 +71,13 @@ def load_nvml(library: str | None) -> types.ModuleType:
         raise VendorError(-1, f"pynvml cannot be imported: {error}") from error
     if not hasattr(pynvml, "_nvmlGetFunctionPointer"):
         raise VendorError(-1, "this `pynvml` is not the one of nvidia-ml-py")
-    if library is not None and getattr(pynvml.nvmlLib, "_name", None) != library:
-        pynvml.nvmlLib = ctypes.CDLL(library)
-        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001  no public way to choose
     try:
+        if library is not None and getattr(pynvml.nvmlLib, "_name", None) != library:
+            pynvml.nvmlLib = ctypes.CDLL(library)
+            pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001  no public way to choose
         pynvml.nvmlInit()
+    except OSError as error:
+        raise VendorError(-1, f"NVML cannot be loaded: {error}") from error
     except pynvml.NVMLError as error:
         raise VendorError(error.value, str(error)) from error
     module: types.ModuleType = pynvml
