@@ -20,6 +20,8 @@ class Gate:
         """How many ask for the gate now; the worker reads this without a lock."""
         self.forced: list[tuple[int, int]] = []
         """Intervals in which somebody ran without the gate, for the worker to flag and clear."""
+        self.intruders: dict[object, int] = {}
+        """Since when somebody is running without the gate now; the worker flags these as well."""
         self._condition = threading.Condition()
         self._open = False
         self._holders: set[object] = set()
@@ -59,9 +61,11 @@ class Gate:
                 )
             finally:
                 self.wanted -= 1
+            start_ns = self._time.now_ns()
             if held:
                 self._holders.add(ticket)
-        start_ns = self._time.now_ns()
+            else:
+                self.intruders[ticket] = start_ns
         try:
             yield held
         finally:
@@ -70,6 +74,7 @@ class Gate:
                     self._holders.discard(ticket)
                 else:
                     self.forced.append((start_ns, self._time.now_ns()))
+                    del self.intruders[ticket]
                 self._condition.notify_all()
 
     def serve(self, bound_ns: int) -> bool:

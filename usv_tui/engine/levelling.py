@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from usv_tui.timesource import NS_PER_S
 
-_MIN_NS = 3 * NS_PER_S // 10
+MIN_NS = NS_PER_S
+"""A card may take half a second to raise its clock: flat times before that prove nothing."""
 _MIN_SAMPLES = 12
 _QUARTERS = 4
 _TOLERANCE = 0.01
@@ -17,12 +18,16 @@ class Levelling:
     """Collects warm-up samples of one row and says when they have stopped moving.
 
     The medians of the last two quarters of what was seen must agree within 1 %, or within three
-    standard errors where the row is noisier than that. At least 0.3 s and 12 samples are looked at.
+    standard errors where the row is noisier than that. At least a second (or `min_ns`, where the
+    whole warm-up may not last that long) and 12 samples are looked at.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_ns: int = MIN_NS) -> None:
+        self._min_ns = min_ns
         self._t_ns: list[int] = []
         self._value: list[float] = []
+        self._look_at = _MIN_SAMPLES
+        self._was_level = False
 
     def add(self, start_ns: int, per_call_ns: float) -> None:
         """One warm-up sample; not-positive ones are no evidence."""
@@ -32,11 +37,16 @@ class Levelling:
 
     @property
     def is_level(self) -> bool:
-        """True when the last half shows no trend."""
+        """True when the last half shows no trend; looked at again after 6 % more samples."""
         n = len(self._value)
-        if n < _MIN_SAMPLES or self._t_ns[-1] - self._t_ns[0] < _MIN_NS:
-            return False
-        quarter = n // _QUARTERS
+        if n < self._look_at or self._t_ns[-1] - self._t_ns[0] < self._min_ns:
+            return self._was_level
+        # Not after each block: the medians of a long warm-up would cost more than its windows.
+        self._look_at = n + n // 16 + 1
+        self._was_level = self._look(n // _QUARTERS)
+        return self._was_level
+
+    def _look(self, quarter: int) -> bool:
         third = self._value[-2 * quarter : -quarter]
         last = self._value[-quarter:]
         difference = abs(statistics.median(last) - statistics.median(third))

@@ -14,7 +14,7 @@ from typing import Any
 
 from usv_tui.engine.calibrate import calibrate, prime
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.levelling import Levelling
+from usv_tui.engine.levelling import MIN_NS, Levelling
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.schedule import Schedule
 from usv_tui.engine.timers import Failure, Slot, Timer, beside
@@ -44,6 +44,8 @@ _MAX_BLOCK = 512
 _COVER_NS = 30_000_000
 """Device work to be queued before the gate opens, so that the device never waits for a frame."""
 _GATE_BOUND_NS = 250_000_000
+_INTRUSION_NS = NS_PER_S
+"""For how long a frame without the gate is taken to go on: a call to a driver may never return."""
 _RAMP_NS = NS_PER_S
 _UNTIMED_CALLS = 3
 _UNTIMED_BUDGET_NS = 5_000_000
@@ -75,6 +77,8 @@ class Row:
         self.retries = 1
         """How often it may still come back after running out of memory."""
         self.per_call_ns = 0.0
+        self.cache: CacheMode | None = None
+        """What the user chose while it runs; None: as its file or the run says."""
         self.levelling = Levelling()
 
     @property
@@ -201,7 +205,9 @@ class Runner:
         if self._config.control and self._rows:
             base = next((r for r in self._rows if r.benchmark.is_baseline), self._rows[0])
             self._rows.append(Row(len(self._rows), base.benchmark, control_of=base.bench))
+        enough_ns = min(MIN_NS, round(self._config.warmup_max_s * NS_PER_S) // 2)
         for row in self._rows:
+            row.levelling = Levelling(enough_ns)
             b = row.benchmark
             info = BenchInfo(
                 bench=row.bench,
@@ -234,7 +240,7 @@ class Runner:
             self._fail(row, error)
             return None
         self._state(row, RowState.COMPILING)
-        first = prime(self._timer, slot)
+        first = prime(self._timer, slot, self._time.now_ns)
         if first.error is not None:
             self._fail(row, first.error)
             return None
@@ -250,15 +256,15 @@ class Runner:
 
     def _make_slot(self, row: Row, built: Built) -> Slot:
         flush = None
-        if self._cache_mode(row.benchmark) is CacheMode.COLD:
+        if self._cache_mode(row) is CacheMode.COLD:
             flusher = self._get_flusher()
             flush = flusher.flush
             if flush is None:
                 self._note("flush unavailable", row, {"reason": flusher.reason}, level="warn")
         return Slot(row.bench, built.fn, reset=built.reset, flush=flush, stream=built.stream)
 
-    def _cache_mode(self, benchmark: Benchmark) -> CacheMode:
-        return benchmark.cache or self._config.cache
+    def _cache_mode(self, row: Row) -> CacheMode:
+        return row.cache or row.benchmark.cache or self._config.cache
 
     def _get_flusher(self) -> Flusher:
         if self._flusher is None:
@@ -303,7 +309,7 @@ class Runner:
     def _emit_calibrated(self, row: Row) -> None:
         slot = row.slot
         assert slot is not None
-        mode = self._cache_mode(row.benchmark)
+        mode = self._cache_mode(row)
         if mode is CacheMode.COLD and slot.flush is None:
             mode = CacheMode.UNAVAILABLE
         flusher = self._flusher
@@ -398,15 +404,15 @@ class Runner:
             self._serve_gate()
         if self._retry_at:
             self._retry_rows()
-        if self._schedule.size:
-            self._run_block()
-            self._drain(wait=False)
         if self._pace.cool_c is not None and self._temp_c is None and not self._told_no_temp:
             self._told_no_temp = True
             self._note("no thermometer", None, {"pace": self._pace.spec}, level="warn")
         wait_ns = self._pace.rest_ns(self._time.now_ns(), self._temp_c)
         if wait_ns:
             self._rest(wait_ns)
+        elif self._schedule.size:
+            self._run_block()
+            self._drain(wait=False)
         now_ns = self._time.now_ns()
         if now_ns - self._collected_ns > _COLLECT_NS:
             self._collected_ns = now_ns
@@ -444,7 +450,7 @@ class Runner:
         for record in self._timer.harvest(wait=wait):
             if record.round < 0:
                 continue
-            if self._gate.forced or self._forced:
+            if self._gate.forced or self._gate.intruders or self._forced:
                 record = self._flag_frames(record)  # noqa: PLW2901  the flagged copy
             self._count(record)
             self._emit(record)
@@ -473,11 +479,13 @@ class Runner:
         forced = self._gate.forced
         while forced:
             self._forced.append(forced.pop(0))
+        running = [(t, t + _INTRUSION_NS) for t in list(self._gate.intruders.values())]
+        intervals = [*self._forced, *running]
         flags = list(record.all_flags())
         hit = False
         for i, (dt, window) in enumerate(zip(record.dt_ns, record.window_ns, strict=True)):
             start = record.t0_ns + dt
-            if any(a < start + window and start < b for a, b in self._forced):
+            if any(a < start + window and start < b for a, b in intervals):
                 flags[i] |= Flag.FRAME
                 hit = True
         if not hit:
@@ -530,10 +538,10 @@ class Runner:
 
     def _idle(self) -> None:
         """No row is live: wait for a command (a row may be switched on again)."""
+        if self._retry_at:
+            self._retry_rows()
+            return
         if all(row.is_failed or row.slot is None for row in self._rows):
-            if self._retry_at:
-                self._retry_rows()
-                return
             self._stop_reason = "every benchmark failed"
             return
         self._gate.unman()
@@ -580,6 +588,8 @@ class Runner:
     def _obey(self, command: Command) -> None:
         verb, argument, bench = command.verb, command.argument, command.bench
         now_ns = self._time.now_ns()
+        if bench is not None and not 0 <= bench < len(self._rows):
+            return  # a phase of a row, or a row of another run: not one that is scheduled
         if verb == "stop":
             self._stop_reason = argument or "quit"
         elif verb == "pause":
@@ -628,6 +638,7 @@ class Runner:
         slot = row.slot
         if slot is None:
             return
+        row.cache = mode
         flush = self._get_flusher().flush if mode is CacheMode.COLD else None
         fresh = Slot(
             slot.bench,
@@ -697,8 +708,12 @@ def _plain(value: Any) -> Any:
 
 
 def _one_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001  the text is made by the user's class
+        text = f"its text raises {type(failure).__name__}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{name}: {lines[0]}" if lines else name
 
 
