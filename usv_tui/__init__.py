@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from usv_tui.device.clocks import fixed_clocks
+    from usv_tui.device.fixed import fixed_clocks
     from usv_tui.engine.api import do_bench, do_bench_many, get_timer, gpu_vendor
     from usv_tui.engine.measurement import BenchmarkFailed, Measurement
     from usv_tui.engine.phases import phase
@@ -24,7 +24,7 @@ _HOMES = {
     "benchmark": "usv_tui.suite.authoring",
     "do_bench": "usv_tui.engine.api",
     "do_bench_many": "usv_tui.engine.api",
-    "fixed_clocks": "usv_tui.device.clocks",
+    "fixed_clocks": "usv_tui.device.fixed",
     "format_table": "usv_tui.report.measurements",
     "get_timer": "usv_tui.engine.api",
     "gpu_vendor": "usv_tui.engine.api",

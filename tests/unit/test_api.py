@@ -523,9 +523,9 @@ def test_clocks_are_held_while_measuring_and_let_go_in_any_case(monkeypatch, fak
         finally:
             held.append("unlock")
 
-    clocks = types.ModuleType("usv_tui.device.clocks")
+    clocks = types.ModuleType("usv_tui.device.fixed")
     clocks.fixed_clocks = fixed_clocks
-    monkeypatch.setitem(sys.modules, "usv_tui.device.clocks", clocks)
+    monkeypatch.setitem(sys.modules, "usv_tui.device.fixed", clocks)
 
     do_bench(lambda: held.append("fn"), timer="wall", lock_clocks=True, iters=1, warmup=0)
     with pytest.raises(RuntimeError):

@@ -146,7 +146,7 @@ def do_bench_many(
     engine, place = _engine_timer(timer)
     with contextlib.ExitStack() as stack:
         if lock_clocks:
-            clocks = importlib.import_module("usv_tui.device.clocks")
+            clocks = importlib.import_module("usv_tui.device.fixed")
             stack.enter_context(clocks.fixed_clocks(device=place.ordinal))
         flush, cache = _flusher(place, flush_mb) if cache_flush else (None, "warm")
         group = _Group(engine, fns, flush)
@@ -194,8 +194,8 @@ def get_timer(backend: str = "auto") -> GPUTimer:
     if backend != "wall":
         place = _gpu_or_none(backend)
         if place is not None:
-            events = importlib.import_module("usv_tui.engine.events")
-            clock: GPUTimer = events.TorchClock(place.torch)
+            torch_clock = importlib.import_module("usv_tui.engine.torch_clock")
+            clock: GPUTimer = torch_clock.TorchClock(place.torch)
             return clock
     return DeviceWallClock()
 
@@ -297,7 +297,7 @@ def _engine_timer(timer: Any) -> tuple[Timer, _Place]:
         place = _gpu_or_none(timer)
         if place is not None:
             events = importlib.import_module("usv_tui.engine.events")
-            return events.EventTimer(torch=place.torch), place
+            return events.EventTimer(torch=place.torch, probe=False), place
         return WallTimer("no GPU: the work is on the host"), _Place("cpu")
     here = _place_in_use()
     if timer == "wall":
@@ -485,6 +485,9 @@ class _Group:
             self._collect(wait=False)
             return []
         slot, error = failure
+        if self.rows[slot.bench].error is not None:
+            self._lose_device(error)  # a row that is not timed any more: so nothing is
+            return []
         self._fail(self.rows[slot.bench], error)
         self._collect(wait=True)
         done = self._collected - self._enqueued
@@ -502,7 +505,7 @@ class _Group:
             for bench, window_ns in zip(record.bench, record.window_ns, strict=True):
                 self.rows[bench].windows.append(window_ns)
 
-    def _lose_device(self, error: Exception) -> None:
+    def _lose_device(self, error: BaseException) -> None:
         """Nothing more can be read: every row that is not failed yet has this error."""
         for row in self._live:
             row.error = error
