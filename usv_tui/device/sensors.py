@@ -179,6 +179,14 @@ class SensorBoard:
         sensor.failures = 0
         self.version += 1
 
+    def source(self, name: str) -> str:
+        """Where the quantity comes from; empty while nothing is known."""
+        return self._sensors[name].info.source
+
+    def label_of(self, name: str) -> str:
+        """The words beside a quantity."""
+        return self._sensors[name].info.label
+
     def label(self, name: str, text: str) -> None:
         """Change the words beside a quantity."""
         sensor = self._sensors[name]

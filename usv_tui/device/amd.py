@@ -1,0 +1,512 @@
+"""Telemetry of an AMD GPU from the amdgpu driver's files in sysfs.
+
+One read of the binary `gpu_metrics` table a look, hwmon and the DPM tables for what it lacks. No
+library, no init, no ABI: `amdsmi` is needed for none of it (see `device.amd_smi`).
+"""
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from usv_tui.device.amd_metrics import Metrics, MetricsError, decode
+from usv_tui.device.amd_sysfs import (
+    StarFile,
+    SysFile,
+    find_device,
+    first_mhz,
+    hwmon_limits,
+    hwmon_temperatures,
+    kfd_ids,
+    kfd_processes,
+    label_of,
+    read_text,
+    uevent,
+)
+from usv_tui.device.base import Identity, Tier
+from usv_tui.device.processes import foreign_pids
+from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard
+from usv_tui.errors import DeviceLost, SensorGap
+from usv_tui.model import DeviceInfo, Reading, Reason
+from usv_tui.timesource import MonotonicTime, TimeSource
+
+STALE_NS = S
+"""A table whose time stamp has not moved for so long is not a measurement any more."""
+RECHECK_NS = 5 * S
+"""A card that was asleep at first is asked once more what it offers after so long."""
+CHECK_ENERGY_NS = 10 * S
+MAX_IO_ERRORS = 3
+STUCK_NS = 10 * S
+
+_FIELDS = (
+    "sm_mhz", "sm_mhz_min", "mem_mhz", "power_mw", "temp_c", "mem_temp_c", "energy_mj",
+    "util_pct", "steal_pct", "fan_pct", "power_limit_mw", "pstate", "reasons",
+    "throttle_ns.power", "throttle_ns.thermal", "throttle_ns.hw_thermal", "others",
+)  # fmt: skip
+_FROM_METRICS = (
+    "sm_mhz", "sm_mhz_min", "mem_mhz", "power_mw", "temp_c", "mem_temp_c", "energy_mj",
+    "util_pct", "reasons", "throttle_ns.power", "throttle_ns.thermal", "throttle_ns.hw_thermal",
+)  # fmt: skip
+_GONE_ERRORS = (errno.ENODEV, errno.ENXIO, errno.ENOENT)
+
+# Bits of the ASIC-independent throttle status, first and last, and the reason they stand for.
+_THROTTLE_BITS = (
+    (0, 7, Reason.SW_POWER_CAP),
+    (16, 23, Reason.BOARD_LIMIT),
+    (32, 43, Reason.SW_THERMAL),
+    (44, 47, Reason.HW_THERMAL),
+    (57, 57, Reason.RELIABILITY),
+)
+_UNKNOWN_THROTTLE = 1 << 24
+"""Shown as hexadecimal: the driver sets a throttle bit that is not known here."""
+
+
+class AmdTelemetry:
+    """One AMD GPU as a watched device. `sys_root` is where sysfs is found."""
+
+    name = "amdgpu"
+
+    def __init__(
+        self,
+        identity: Identity | str,
+        sys_root: str | Path = "/sys",
+        time_source: TimeSource | None = None,
+        own_pids: Iterable[int] = (),
+    ) -> None:
+        """Watch the device of this identity (or PCI address); nothing is opened before `open`."""
+        if isinstance(identity, str):
+            identity = Identity(vendor="amd", ordinal=0, pci=identity)
+        self._identity = identity
+        self._sys = Path(sys_root)
+        self._time = time_source or MonotonicTime()
+        self._own_pids = frozenset((os.getpid(), *own_pids))
+        self._reset()
+
+    def _reset(self) -> None:
+        self._board = SensorBoard(_FIELDS)
+        self._info: DeviceInfo | None = None
+        self._device = Path()
+        self._hwmon: Path | None = None
+        self._partition = "SPX"
+        self._whole = ""
+        self._is_described = False
+        self._metrics_file: SysFile | None = None
+        self._status_file: SysFile | None = None
+        self._fallbacks: dict[str, SysFile] = {}
+        self._kfd_ids: list[str] = []
+        self._chosen_ns: int | None = None
+        self._is_rechosen = False
+        self._stamp: tuple[int | None, int] = (None, 0)
+        self._energy = MonotonicCounter()
+        self._energy_start: tuple[int, int] | None = None
+        self._power_sum, self._power_count = 0, 0
+        self._residency: tuple[tuple[int, int, int, int], int] | None = None
+        self._throttled_ns = [0, 0, 0]
+        self._io_errors = 0
+
+    def open(self) -> DeviceInfo:
+        """Find the device's files and what they offer.
+
+        Raises:
+            TelemetryOff: no amdgpu device here, or it cannot be told which one is meant.
+        """
+        self.close()
+        self._device = find_device(self._sys, self._identity)
+        self._status_file = self._open(self._device / "power/runtime_status")
+        self._metrics_file = self._open(self._device / "gpu_metrics")
+        self._hwmon = next(iter(sorted((self._device / "hwmon").glob("hwmon*"))), None)
+        self._fallbacks = dict(self._find_fallbacks(self._hwmon))
+        self._partition = self._text("current_compute_partition") or "SPX"
+        self._whole = "" if self._partition == "SPX" else f"whole socket ({self._partition})"
+        self._kfd_ids = list(kfd_ids(self._sys, self._pci()))
+        self._info = self._describe(is_asleep=self._is_asleep())
+        for name in ("pstate", "steal_pct"):
+            self._board.never(name, "an AMD GPU reports none")
+        if self._kfd_ids:
+            self._board.declare("others", "kfd/proc", "pid")
+        else:
+            self._board.never("others", "unknown (no KFD process list)")
+        return self.info()
+
+    def info(self) -> DeviceInfo:
+        """The device and what is known of its sensors now."""
+        info = self._info or DeviceInfo(uuid="", name="", kind="amd", pci=self._identity.pci)
+        return msgspec.structs.replace(info, sensors=self._board.infos())
+
+    def close(self) -> None:
+        """Give all descriptors back. Never raises."""
+        for file in (self._metrics_file, self._status_file, *self._fallbacks.values()):
+            if file is not None:
+                file.close()
+        self._reset()
+
+    def read(self, tiers: Tier) -> Reading:
+        """Read the sensors of the given tiers.
+
+        Raises:
+            SensorGap: not open, or the driver refuses for the moment.
+            DeviceLost: the device's files no longer answer.
+        """
+        if self._info is None:
+            raise SensorGap("the AMD GPU's telemetry is not open")
+        start_ns = self._time.now_ns()
+        self._board.begin(start_ns)
+        if self._is_asleep():
+            # Reading would wake it, and its first values after that are latched.
+            for name in _FIELDS[:-1]:
+                if self._board.is_offered(name):
+                    self._board.absent(name, "the GPU is runtime-suspended")
+        else:
+            if not self._is_described:
+                self._info = self._describe(is_asleep=False)
+            if tiers & Tier.FAST:
+                self._read_fast(start_ns)
+            if tiers & Tier.SLOW:
+                self._read_slow(start_ns)
+        if tiers & Tier.RARE and self._kfd_ids:
+            self._read_others()
+        at_ns = (start_ns + self._time.now_ns()) // 2
+        return self._board.reading(self._info.uuid, at_ns)
+
+    # --- finding things
+
+    def _open(self, path: Path, scale: float = 1.0) -> SysFile | None:
+        try:
+            return StarFile(path) if path.name.startswith("pp_dpm") else SysFile(path, scale)
+        except OSError:
+            return None
+
+    def _text(self, name: str) -> str | None:
+        return read_text(self._device / name)
+
+    def _pci(self) -> str:
+        return uevent(self._device).get("PCI_SLOT_NAME", self._device.name)
+
+    def _find_fallbacks(self, hwmon: Path | None) -> Iterable[tuple[str, SysFile]]:
+        """What hwmon and the DPM tables offer, by quantity; the first that opens is taken."""
+        labels = hwmon_temperatures(hwmon) if hwmon is not None else {}
+        wanted: list[tuple[str, Path | None, float]] = []
+        if hwmon is not None:
+            wanted = [
+                ("sm_mhz", hwmon / "freq1_input", 1e-6),
+                ("mem_mhz", hwmon / "freq2_input", 1e-6),
+                ("power_mw", hwmon / "power1_average", 1e-3),
+                ("power_mw", hwmon / "power1_input", 1e-3),
+                ("power_limit_mw", hwmon / "power1_cap", 1e-3),
+                ("temp_c", labels.get("edge"), 1e-3),
+                ("temp_c", labels.get("junction"), 1e-3),
+                ("mem_temp_c", labels.get("mem"), 1e-3),
+                ("fan_pct", hwmon / "pwm1", 100 / 255),
+            ]
+        wanted += [
+            ("sm_mhz", self._device / "pp_dpm_sclk", 1.0),
+            ("mem_mhz", self._device / "pp_dpm_mclk", 1.0),
+            ("util_pct", self._device / "gpu_busy_percent", 1.0),
+        ]
+        found: set[str] = set()
+        for name, path, scale in wanted:
+            if path is None or name in found:
+                continue
+            if (file := self._open(path, scale)) is not None:
+                found.add(name)
+                yield name, file
+
+    def _describe(self, *, is_asleep: bool) -> DeviceInfo:
+        """What the card is. A card that sleeps is not asked for anything that would wake it."""
+        self._is_described = not is_asleep
+        pci = self._pci()
+        unique = self._text("unique_id")
+        table = "" if is_asleep else self._text("pp_dpm_sclk") or ""
+        levels = sorted({first_mhz(line) for line in table.splitlines() if line})
+        is_part = self._partition != "SPX"
+        notes = [f"compute partition {self._partition}: one of several"] if is_part else []
+        level = None if is_asleep else self._text("power_dpm_force_performance_level")
+        if level not in (None, "auto"):
+            notes.append(f"performance level {level}")
+        memory = self._text("mem_info_vram_total")
+        limits = hwmon_limits(self._hwmon) if self._hwmon is not None and not is_asleep else {}
+        return DeviceInfo(
+            uuid=f"GPU-{unique}" if unique else f"amd-{pci}",
+            name=self._text("product_name") or self._identity.name or "AMD GPU",
+            kind="amd",
+            pci=pci,
+            driver=read_text(self._sys / "module/amdgpu/version") or "amdgpu",
+            memory_bytes=int(memory) if memory and memory.isdigit() else None,
+            power_limit_mw=self._limit_mw() if not is_asleep else None,
+            max_sm_mhz=levels[-1] if levels else None,
+            supported_sm_mhz=levels,
+            temp_limits_c=limits,
+            note=", ".join(notes),
+        )
+
+    def _limit_mw(self) -> int | None:
+        file = self._fallbacks.get("power_limit_mw")
+        try:
+            return round(file.number()) if file is not None else None
+        except (OSError, ValueError):
+            return None
+
+    def _choose_sources(self, metrics: Metrics | None, why_not: str) -> None:
+        """Take every quantity from the table where it has it, else from a file, else say why."""
+        table = f"gpu_metrics {metrics.version}" if metrics is not None else ""
+        offered = _offered(metrics) if metrics is not None else {}
+        units = {
+            "sm_mhz": "MHz", "sm_mhz_min": "MHz", "mem_mhz": "MHz", "power_mw": "mW",
+            "temp_c": "°C", "mem_temp_c": "°C", "energy_mj": "mJ", "util_pct": "%",
+            "fan_pct": "%", "power_limit_mw": "mW",
+        }  # fmt: skip
+        for name in (*_FROM_METRICS, "fan_pct", "power_limit_mw"):
+            if self._is_rechosen and self._board.is_offered(name):
+                continue
+            unit = units.get(name, "ns" if "throttle" in name else "")
+            if name in offered:
+                label = ", ".join(word for word in (self._whole, offered[name]) if word)
+                self._board.declare(name, table, unit, label=label)
+            elif name in self._fallbacks:
+                path = self._fallbacks[name].path
+                label = "junction" if name == "temp_c" and "edge" not in label_of(path) else ""
+                self._board.declare(name, path.name, unit, label=label or self._whole)
+            else:
+                reason = f"not in {table}" if table else why_not or "no file for it"
+                self._board.never(name, reason)
+
+    # --- reading
+
+    def _is_asleep(self) -> bool:
+        if self._status_file is None:
+            return False
+        try:
+            return self._status_file.read(32).startswith(b"suspend")
+        except OSError:
+            return False
+
+    def _read_fast(self, now_ns: int) -> None:
+        metrics, why_not = self._read_metrics()
+        if self._chosen_ns is None or (
+            not self._is_rechosen and now_ns - self._chosen_ns > RECHECK_NS
+        ):
+            self._is_rechosen = self._chosen_ns is not None
+            if not self._is_rechosen or metrics is not None:
+                self._choose_sources(metrics, why_not)
+            self._chosen_ns = now_ns
+        if metrics is not None:
+            why_not = self._why_stale(metrics, now_ns)
+        if metrics is None or why_not:
+            for name in _FROM_METRICS:
+                if self._is_from_table(name):
+                    self._board.absent(name, why_not)
+        else:
+            self._take(metrics, now_ns)
+        for name in ("sm_mhz", "power_mw"):
+            self._read_file(name, now_ns)
+
+    def _is_from_table(self, name: str) -> bool:
+        return self._board.is_offered(name) and self._board.source(name).startswith("gpu_metrics")
+
+    def _read_metrics(self) -> tuple[Metrics | None, str]:
+        """The decoded table, or why there is none."""
+        if self._metrics_file is None:
+            return None, "this kernel offers no gpu_metrics"
+        start_ns = self._time.now_ns()
+        try:
+            data = self._metrics_file.read()
+        except OSError as error:
+            self._count_error(error)
+            return None, f"gpu_metrics: {error.strerror}"
+        self._io_errors = 0
+        self._board.cost("sm_mhz", self._time.now_ns() - start_ns)
+        try:
+            return decode(data), ""
+        except MetricsError as error:
+            return None, str(error)
+
+    def _count_error(self, error: OSError) -> None:
+        """A device whose files fail three times in a row is lost; a reset or a race passes."""
+        self._io_errors += 1
+        if self._io_errors >= MAX_IO_ERRORS and error.errno in (*_GONE_ERRORS, errno.EIO):
+            raise DeviceLost(f"the AMD GPU no longer answers: {error.strerror}")
+
+    def _why_stale(self, metrics: Metrics, now_ns: int) -> str:
+        """Why the table is no measurement: the driver repeats an old one with success."""
+        stamp, since_ns = self._stamp
+        if metrics.stamp_ns is None or metrics.stamp_ns != stamp:
+            self._stamp = (metrics.stamp_ns, now_ns)
+            return ""
+        if now_ns - since_ns > STALE_NS:
+            return "stale: the driver repeats an old gpu_metrics"
+        return ""
+
+    def _take(self, metrics: Metrics, now_ns: int) -> None:
+        """The values of a fresh table."""
+        put = self._put
+        activity = metrics.activity_pct
+        put("util_pct", activity if activity is None or activity <= 100 else None, metrics)
+        is_busy = bool(activity)
+        clocks = [mhz for mhz in metrics.gfx_mhz if mhz]
+        why = "reads 0 MHz while the GPU works" if is_busy else "the graphics engine is off"
+        put("sm_mhz", max(clocks, default=None), metrics, why)
+        if len(metrics.gfx_mhz) > 1:
+            put("sm_mhz_min", min(clocks, default=None), metrics, why)
+        put("mem_mhz", metrics.mem_mhz or None, metrics, "reads 0")
+        is_double = "MI250" in (self._info.name if self._info is not None else "")
+        why = "the package's other die reports it" if is_double else "reads 0 W"
+        put("power_mw", metrics.power_w * 1000 if metrics.power_w else None, metrics, why)
+        edge, hotspot = _celsius(metrics.edge_c), _celsius(metrics.hotspot_c)
+        put("temp_c", hotspot if edge is None else edge, metrics)
+        put("mem_temp_c", _celsius(metrics.mem_c), metrics)
+        self._take_energy(metrics, now_ns)
+        self._take_throttling(metrics, now_ns)
+
+    def _put(self, name: str, value: object, metrics: Metrics, why_not: str = "no value") -> None:
+        if not self._is_from_table(name):
+            return
+        if value is None:
+            self._board.absent(name, why_not)
+        else:
+            self._board.put(name, value, metrics.stamp_ns)
+
+    def _take_energy(self, metrics: Metrics, now_ns: int) -> None:
+        """Energy, as long as it agrees with the power reading to a factor of two."""
+        if not self._is_from_table("energy_mj") or not metrics.energy_count:
+            self._put("energy_mj", None, metrics, "reads 0")
+            return
+        energy_mj = self._energy.feed(metrics.energy_count) * 1000 >> 16
+        self._put("energy_mj", energy_mj, metrics)
+        if not metrics.power_w:
+            return
+        self._power_sum += metrics.power_w
+        self._power_count += 1
+        if self._energy_start is None:
+            self._energy_start = (now_ns, energy_mj)
+        then_ns, then_mj = self._energy_start
+        if now_ns - then_ns < CHECK_ENERGY_NS:
+            return
+        by_counter_w = (energy_mj - then_mj) / 1000 / ((now_ns - then_ns) / S)
+        by_power_w = self._power_sum / self._power_count
+        self._energy_start, self._power_sum, self._power_count = (now_ns, energy_mj), 0, 0
+        if not by_power_w / 2 <= by_counter_w <= by_power_w * 2:
+            words = f"the counter says {by_counter_w:.0f} W where power reads {by_power_w:.0f} W"
+            self._board.never("energy_mj", words)
+
+    def _take_throttling(self, metrics: Metrics, now_ns: int) -> None:
+        """Reasons from the status bits, or from the cycles that were spent under a limit."""
+        if metrics.residency is None:
+            mask = None if metrics.throttle is None else reason_mask(metrics.throttle)
+            self._put("reasons", mask, metrics)
+            return
+        last, self._residency = self._residency, (metrics.residency, now_ns)
+        if last is None:
+            self._put("reasons", 0, metrics)
+            return
+        then, then_ns = last
+        # Counters of 32 bits that wrap.
+        spent = [(new - old) & 0xFFFFFFFF for new, old in zip(metrics.residency, then, strict=True)]
+        mask = 0
+        bits = (Reason.SW_POWER_CAP, Reason.SW_THERMAL, Reason.HW_THERMAL)
+        for index, bit in enumerate(bits):
+            share = min(1.0, spent[index + 1] / spent[0]) if spent[0] else 0.0
+            self._throttled_ns[index] += round(share * (now_ns - then_ns))
+            mask |= int(bit) if share else 0
+        self._put("reasons", mask, metrics)
+        for part, total_ns in zip(
+            ("power", "thermal", "hw_thermal"), self._throttled_ns, strict=True
+        ):
+            self._put(f"throttle_ns.{part}", total_ns, metrics)
+
+    def _read_slow(self, now_ns: int) -> None:
+        for name in ("mem_mhz", "temp_c", "mem_temp_c", "util_pct", "fan_pct", "power_limit_mw"):
+            self._read_file(name, now_ns)
+        self._mark_stuck()
+
+    def _read_file(self, name: str, now_ns: int) -> None:
+        """A quantity that comes from a file of its own."""
+        file = self._fallbacks.get(name)
+        if file is None or self._is_from_table(name) or not self._board.wants(name, now_ns):
+            return
+        start_ns = self._time.now_ns()
+        try:
+            value = file.number()
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and self._metrics_file is None:
+                self._count_error(error)
+            self._board.gap(name, f"{file.path.name}: {error}", now_ns)
+            return
+        self._board.cost(name, self._time.now_ns() - start_ns)
+        if _is_plausible(name, value):
+            self._board.put(name, round(value) if name.endswith("_mw") else round(value, 1))
+        else:
+            self._board.absent(name, f"implausible: {value:g}")
+
+    def _mark_stuck(self) -> None:
+        """Say so when power never moves under load."""
+        label = self._board.label_of("power_mw").removesuffix("stuck").rstrip(", ")
+        is_busy = (self._board.value("util_pct") or 0) >= 50
+        if is_busy and self._board.unchanged_ns("power_mw") > STUCK_NS:
+            label = f"{label}, stuck" if label else "stuck"
+        self._board.label("power_mw", label)
+
+    def _read_others(self) -> None:
+        rows = kfd_processes(self._sys, self._kfd_ids)
+        memory = self._info.memory_bytes if self._info is not None else None
+        found, reason = foreign_pids(rows, self._own_pids, memory)
+        if found is None:
+            self._board.absent("others", reason)
+        else:
+            self._board.put("others", found)
+
+
+def _offered(metrics: Metrics) -> dict[str, str]:
+    """The quantities that a table has, with the words that belong beside them."""
+    offered: dict[str, str] = {}
+    dies = len(metrics.gfx_mhz)
+    if dies:
+        offered["sm_mhz"] = f"fastest of {dies} dies" if dies > 1 else ""
+    if dies > 1:
+        offered["sm_mhz_min"] = f"slowest of {dies} dies"
+    if metrics.mem_mhz is not None:
+        offered["mem_mhz"] = ""
+    if metrics.power_w is not None:
+        offered["power_mw"] = "firmware average" if metrics.is_power_average else "socket"
+    if metrics.edge_c is not None or metrics.hotspot_c is not None:
+        offered["temp_c"] = "hotspot" if metrics.edge_c is None else "edge"
+    if metrics.mem_c:
+        offered["mem_temp_c"] = "memory"
+    if metrics.energy_count:
+        offered["energy_mj"] = "since power-on"
+    if metrics.activity_pct is not None:
+        offered["util_pct"] = ""
+    if metrics.throttle is not None or metrics.residency is not None:
+        offered["reasons"] = ""
+    if metrics.residency is not None:
+        for part in ("power", "thermal", "hw_thermal"):
+            offered[f"throttle_ns.{part}"] = "share of firmware cycles"
+    return offered
+
+
+def reason_mask(status: int) -> int:
+    """The driver's ASIC-independent throttle bits as `Reason` bits; unknown ones keep a bit."""
+    mask = 0
+    for first, last, reason in _THROTTLE_BITS:
+        part = ((1 << (last - first + 1)) - 1) << first
+        if status & part:
+            mask |= int(reason)
+            status &= ~part
+    return mask | (_UNKNOWN_THROTTLE if status else 0)
+
+
+def _celsius(value: int | None) -> float | None:
+    """Degrees; drivers have mixed them with thousandths, and 0 stands for absent."""
+    if not value:
+        return None
+    degrees = value / 1000 if value > 1000 else float(value)
+    return degrees if -50 < degrees < 150 else None
+
+
+def _is_plausible(name: str, value: float) -> bool:
+    if name.endswith("temp_c"):
+        return 0 < value < 150
+    if name.endswith("_pct"):
+        return 0 <= value <= 100
+    return value > 0
