@@ -177,6 +177,12 @@ class _Plan:
         self._capture: Any = None
         self._journal: Any = None
         self._save_note = ""
+        self._target: Any = None
+        if args.until is not None:
+            from usv_tui.session.goal import target_of
+
+            self._target = target_of(args.until)
+            config["max_time_s"] = None
         self._open_journal()
 
     def _open_journal(self) -> None:
@@ -201,7 +207,7 @@ class _Plan:
         """Build the live session and start the worker. Called when the screen is up."""
         from usv_tui import environment, model, watch
         from usv_tui.engine import gate as gate_module
-        from usv_tui.session import controller, live
+        from usv_tui.session import controller, goal, live
 
         args = self._args
         gate = gate_module.Gate()
@@ -235,8 +241,8 @@ class _Plan:
             session.store.telemetry_state = "off (--no-telemetry)"
         session.set_window(args.window)
         session.want_baseline(args.baseline)
-        if args.until is not None:
-            session.set_target(args.until)
+        if self._target is not None:
+            session.goal = goal.Goal(self._target, args.max_time)
         if simulation is not None:
             session.store.log(session.store.start_ns, "event", f"look for: {simulation.look_for}")
         if self._save_note:
@@ -286,23 +292,29 @@ class _Plan:
 
     def on_screen(self) -> int:
         """The Textual app; the table stays on stdout when it is gone."""
-        from usv_tui.tui import app as app_module
+        from usv_tui.tui.app import ScreenOptions, run_screen
 
         self._start_capture()
         args = self._args
+        options_ = ScreenOptions(
+            title=self._suite,
+            fps=args.fps,
+            ascii_only=True if args.ascii else None,
+            mouse=args.mouse,
+            close_at_end=self._config["iters"] is not None
+            or args.max_time is not None
+            or args.until is not None,
+        )
+        is_over = True
+        number = 0
         late: list[str] = []
         try:
-            number = app_module.run(
-                self.connect,
-                app_module.Options(
-                    suite=self._suite, fps=args.fps, ascii_only=args.ascii, mouse=args.mouse
-                ),
-            )
+            end = run_screen(self.connect, options_)
+            number = max(0, end.exit_code - 128)
         finally:
-            is_over = True
             try:
                 if self._session is not None:
-                    is_over = self._session.close(_signal_name(0))
+                    is_over = self._session.close(_signal_name(number))
             finally:
                 late = self._capture.stop()
         for line in late[-20:]:

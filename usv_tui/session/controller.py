@@ -27,6 +27,7 @@ from usv_tui.records import (
     Telemetry,
 )
 from usv_tui.session.capture import OutputCapture
+from usv_tui.session.goal import Goal, Outcome
 from usv_tui.session.journal import Journal
 from usv_tui.session.live import RecordSource
 from usv_tui.session.snapshot import Snapshot
@@ -91,6 +92,10 @@ class LiveSession:
         self.capture = capture
         self.journal = journal
         self.telemetry_on = True
+        self.goal: Goal | None = None
+        """What `--until` asks for."""
+        self.outcome: Outcome | None = None
+        """How the goal ended."""
         self._time = time_source or MonotonicTime()
         self._source = source
         self._make_watcher = make_watcher
@@ -155,6 +160,11 @@ class LiveSession:
         if (advice.verdict, advice.lock_mhz) != (self._advised.verdict, self._advised.lock_mhz):
             self._advised = advice
             self._take([Advised(now_ns, advice)])
+        if self.goal is not None and not is_final and self.outcome is None:
+            self.outcome = self.goal.look(self.store, now_ns)
+            self.store.progress = self.goal.progress
+            if self.outcome is not None:
+                self._source.command(Command("stop", self.outcome.reason))
         if analysis.untrusted and not self._told_untrusted:
             self._told_untrusted = True
             ratio = self.store.rows[analysis.untrusted[0]].ratio
@@ -307,7 +317,7 @@ class LiveSession:
         self.pump()
         if self.has_samples:
             self._analyse(self.store.last_ns, is_final=True)
-        complete = self.store.has_ended and self.fault is None and is_over
+        complete = self.store.has_ended and self.fault is None and is_over and not reason
         why = self.store.stop_reason if self.store.has_ended and reason == "" else reason
         self._take([End(self._time.now_ns(), why or "quit", complete)])
         if self.journal is not None:
@@ -334,4 +344,12 @@ class LiveSession:
             return ExitCode.USAGE
         if self.store.failed or not self.has_samples:
             return ExitCode.BENCH_FAILED
+        if self.is_inconclusive:
+            return ExitCode.INCONCLUSIVE
         return ExitCode.OK
+
+    @property
+    def is_inconclusive(self) -> bool:
+        """True when a target was asked for and not met, or a control row differs."""
+        unmet = self.goal is not None and not (self.outcome is not None and self.outcome.is_met)
+        return unmet or bool(self.store.analysis.untrusted)

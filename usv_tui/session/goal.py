@@ -1,0 +1,107 @@
+"""`--until`: how well the rows are known, held against a target, and what is said of it."""
+
+from typing import NamedTuple
+
+from usv_tui.errors import UsageError
+from usv_tui.model import RowState
+from usv_tui.session.store import Store
+from usv_tui.stats.pairs import half_width
+from usv_tui.stats.stopping import (
+    Block,
+    Precision,
+    Stop,
+    StopRule,
+    Target,
+    TargetKind,
+    parse_until,
+)
+from usv_tui.timesource import NS_PER_S
+
+
+def target_of(text: str) -> Target:
+    """Read a target.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return parse_until(text)
+    except ValueError as error:
+        raise UsageError(f"--until: {error}") from None
+
+
+class Outcome(NamedTuple):
+    """The end of a run with a target."""
+
+    reason: str
+    is_met: bool
+
+
+class Goal:
+    """A target and the way towards it."""
+
+    def __init__(self, target: Target, max_time_s: float | None = None) -> None:
+        self._target = target
+        self._rule = StopRule(target, max_time_s)
+        self._began_ns: int | None = None
+        self.progress = f"{self._name}: no interval yet"
+
+    @property
+    def _name(self) -> str:
+        return f"{self._target.kind} ±{self._target.half_width * 100:g} %"
+
+    def look(self, store: Store, now_ns: int) -> Outcome | None:
+        """After an analysis: None to go on, else why to stop."""
+        if self._began_ns is None:
+            self._began_ns = now_ns
+        elapsed_s = (now_ns - self._began_ns) / NS_PER_S
+        rows = _ratios(store) if self._target.kind is TargetKind.RATIO else _medians(store, now_ns)
+        if not rows and self._target.kind is TargetKind.RATIO and store.analysis.rows:
+            return Outcome(f"{self._name}: there is no pair to compare", is_met=False)
+        stop = self._rule.update(rows, elapsed_s)
+        self.progress = f"{self._name}: {self._where(stop, store)}"
+        if not stop.is_done:
+            return None
+        if stop.reason == "target":
+            return Outcome(f"target met: {self.progress}", is_met=True)
+        why = {
+            "time": f"not reached after {elapsed_s:.0f} s",
+            "refused": "two even modes: a median is no stable target",
+        }[stop.reason]
+        return Outcome(f"{self.progress}, {why}", is_met=False)
+
+    def _where(self, stop: Stop, store: Store) -> str:
+        at = "no interval yet" if stop.reached is None else f"now ±{stop.reached * 100:.2g} %"
+        name = "" if stop.bench is None else f" ({store.rows[stop.bench].info.name})"
+        lacks = "" if stop.block in (Block.NONE, Block.WIDE) else f", {stop.block}"
+        return f"{at}{name}{lacks}"
+
+
+def _ratios(store: Store) -> list[Precision]:
+    return [
+        Precision(bench, half_width(found.ratio), found.ratio.n, found.ratio.n_eff or 0.0)
+        for bench, found in store.analysis.rows.items()
+        if found.ratio is not None
+        and store.rows[bench].info.control_of is None
+        and store.rows[bench].state not in (RowState.FAILED, RowState.OFF)
+    ]
+
+
+def _medians(store: Store, now_ns: int) -> list[Precision]:
+    rows = []
+    for bench, found in store.analysis.rows.items():
+        row = store.rows[bench]
+        if row.info.parent is not None or row.state in (RowState.FAILED, RowState.OFF):
+            continue
+        interval = store.settled_interval(bench, now_ns)
+        rows.append(
+            Precision(
+                bench,
+                None if interval is None else interval.half_width,
+                found.window.n if interval is None else interval.n,
+                0.0 if interval is None else interval.n_eff,
+                found.is_settled,
+                found.modes.minor_share if found.modes is not None else 0.0,
+            )
+        )
+    return rows
