@@ -40,6 +40,17 @@ def test_one_step_of_deviation_is_still_the_locked_clock() -> None:
     assert watch.hold is ClockHold.LOCKED
 
 
+def test_on_a_fine_grid_one_percent_is_tolerated_and_more_is_not() -> None:
+    """C15: steps of 5 MHz would make a lock of a clock that reads 1698."""
+    grid = list(range(500, 2101, 5))
+
+    near = fed(HoldWatch(1700, grid), readings([1686, 1700, 1712] * 40))
+    far = fed(HoldWatch(1700, grid), readings([1680] * 120))
+
+    assert near.hold is ClockHold.LOCKED
+    assert far.hold is ClockHold.NOT_HELD
+
+
 def test_a_clock_pulled_down_by_the_power_cap_is_not_held_and_says_why() -> None:
     """C15: locked at 1830, reads 1650-1830 with the power cap set."""
     clocks = [1650.0 + 15 * (i % 12) for i in range(120)]

@@ -19,8 +19,8 @@ HELD_SHARE = 0.99
 """A lock counts as held from this share of readings on …"""
 LOST_SHARE = 0.95
 """… and as lost below this one, so that the word does not flicker."""
-UNKNOWN_STEP_SHARE = 0.01
-"""Tolerance for a device that does not list its clocks."""
+TOLERATED_SHARE = 0.01
+"""Deviation that still counts as the locked clock, where the device's steps are finer."""
 IDLE_UTIL_PCT = 5.0
 LIMIT_NS_SHARE = 0.01
 
@@ -51,10 +51,10 @@ def limit_word(reasons: int) -> str:
     return "hardware slowdown" if reasons & Reason.HW_SLOWDOWN else ""
 
 
-def step_mhz(mhz: int, supported: Sequence[int]) -> float:
-    """Distance from `mhz` to its nearest supported neighbour; 1 % where none is known."""
-    distances = [abs(other - mhz) for other in supported if other != mhz]
-    return min(distances, default=mhz * UNKNOWN_STEP_SHARE)
+def tolerance_mhz(mhz: int, supported: Sequence[int]) -> float:
+    """How far from `mhz` a clock may be and still be it: one step, and at least 1 %."""
+    steps = [abs(other - mhz) for other in supported if other != mhz]
+    return max(min(steps, default=0), TOLERATED_SHARE * mhz)
 
 
 class HoldWatch:
@@ -65,7 +65,7 @@ class HoldWatch:
         self.hold = ClockHold.PENDING
         self.evidence = "not verified yet: needs 10 s under load"
         self._supported = sorted(supported)
-        self._tolerance_mhz = step_mhz(locked_mhz, self._supported)
+        self._tolerance_mhz = tolerance_mhz(locked_mhz, self._supported)
         self._readings: deque[Reading] = deque()
         self._start_ns: int | None = None
 
