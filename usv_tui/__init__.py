@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from usv_tui.device.fixed import fixed_clocks
-    from usv_tui.engine.api import do_bench, do_bench_many, get_timer, gpu_vendor
+    from usv_tui.engine.api import do_bench, do_bench_many
+    from usv_tui.engine.choice import get_timer, gpu_vendor
     from usv_tui.engine.measurement import BenchmarkFailed, Measurement
     from usv_tui.engine.phases import phase
     from usv_tui.engine.timers import GPUTimer
@@ -26,8 +27,8 @@ _HOMES = {
     "do_bench_many": "usv_tui.engine.api",
     "fixed_clocks": "usv_tui.device.fixed",
     "format_table": "usv_tui.report.measurements",
-    "get_timer": "usv_tui.engine.api",
-    "gpu_vendor": "usv_tui.engine.api",
+    "get_timer": "usv_tui.engine.choice",
+    "gpu_vendor": "usv_tui.engine.choice",
     "load_results": "usv_tui.results",
     "phase": "usv_tui.engine.phases",
     "rotating": "usv_tui.suite.authoring",

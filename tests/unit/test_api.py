@@ -13,10 +13,10 @@ import usv.timer
 
 import usv_tui
 from usv_tui import BenchmarkFailed, GPUTimer, Measurement, do_bench, do_bench_many, get_timer
-from usv_tui.engine import api
+from usv_tui.engine import choice, group
 from usv_tui.engine.runner import Flusher
 from usv_tui.engine.timers import WallTimer
-from usv_tui.errors import TimerError, UsageError
+from usv_tui.errors import DeviceError, TimerError, UsageError
 
 
 class Sim(usv.timer.GPUTimer):
@@ -235,7 +235,7 @@ def test_handles_in_flight_are_bounded():
 
 def test_a_time_budget_cannot_ask_for_endless_samples(monkeypatch):
     """M16: 10 s of a callable of 0.1 us are cut to a bound, with a warning that says so."""
-    monkeypatch.setattr(api, "MOST_SAMPLES", 3000)
+    monkeypatch.setattr(group, "MOST_SAMPLES", 3000)
 
     with pytest.warns(UserWarning, match="10 s would take 100,000,000 samples; 3,000 are taken"):
         result = do_bench(lambda: 1e-7, timer=Sim(), min_iters_time=10, warmup=0)
@@ -375,7 +375,9 @@ def test_a_callable_that_runs_nothing_is_warned_of():
 def flushes(monkeypatch):
     """Counts flushes instead of evicting a cache."""
     done = []
-    monkeypatch.setattr(api, "make_flusher", lambda config, torch: Flusher(lambda: done.append(1)))
+    monkeypatch.setattr(
+        choice, "make_flusher", lambda config, torch: Flusher(lambda: done.append(1))
+    )
     return done
 
 
@@ -405,7 +407,9 @@ def test_a_foreign_timer_cannot_keep_several_calls_cold(flushes):
 
 def test_a_flush_that_cannot_be_had_is_told(monkeypatch):
     """M9: a warning with the reason, and the measurement says unavailable."""
-    monkeypatch.setattr(api, "make_flusher", lambda config, torch: Flusher(None, reason="no room"))
+    monkeypatch.setattr(
+        choice, "make_flusher", lambda config, torch: Flusher(None, reason="no room")
+    )
 
     with pytest.warns(UserWarning, match="caches are not flushed: no room"):
         result = do_bench(lambda: 1e-4, timer=Sim(), cache_flush=True)
@@ -422,11 +426,11 @@ def no_gpu(monkeypatch):
 
     def choose(wanted, emit, clock):
         if wanted == "cuda":
-            raise api.DeviceError("torch sees no GPU", "install one")
+            raise DeviceError("torch sees no GPU", "install one")
         return "cpu", "no GPU", {}, None
 
-    monkeypatch.setattr(api, "choose_device", choose)
-    monkeypatch.setattr(api, "_said_wall", False)
+    monkeypatch.setattr(choice, "choose_device", choose)
+    monkeypatch.setattr(choice, "_said_wall", False)
 
 
 def test_auto_without_a_gpu_says_once_that_it_is_the_wall_clock(no_gpu):
@@ -569,8 +573,8 @@ def test_statistics_are_numpy_s_own():
 )
 def test_the_vendor_is_torch_s_or_a_tool_s(monkeypatch, hip, cuda, tools, vendor):
     """Torch's build decides, then the tools on the path."""
-    monkeypatch.setattr(api, "_torch_build", lambda: {"hip": hip, "cuda": cuda})
-    monkeypatch.setattr(api.shutil, "which", lambda name: name if name in tools else None)
+    monkeypatch.setattr(choice, "_torch_build", lambda: {"hip": hip, "cuda": cuda})
+    monkeypatch.setattr(choice.shutil, "which", lambda name: name if name in tools else None)
 
     assert usv_tui.gpu_vendor() == vendor
 
@@ -579,8 +583,8 @@ def test_torch_s_build_is_read_without_importing_it(monkeypatch):
     """The build is the one that torch itself would tell."""
     torch = pytest.importorskip("torch")
 
-    build = api._torch_build()
+    build = choice._torch_build()
 
     assert (build["cuda"], build["hip"]) == (torch.version.cuda, torch.version.hip)
-    monkeypatch.setattr(api.importlib.util, "find_spec", lambda name: None)
-    assert api._torch_build() == {}
+    monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: None)
+    assert choice._torch_build() == {}

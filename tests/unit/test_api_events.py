@@ -9,7 +9,7 @@ import usv
 
 from tests.fakes.fake_cuda import FakeTorch
 from usv_tui import BenchmarkFailed, do_bench, do_bench_many, get_timer
-from usv_tui.engine import api
+from usv_tui.engine import choice
 from usv_tui.engine.runner import Flusher
 from usv_tui.engine.torch_clock import TorchClock
 
@@ -21,7 +21,9 @@ def torch(monkeypatch):
     """The device that both libraries find."""
     fake = FakeTorch()
     monkeypatch.setitem(sys.modules, "torch", fake)
-    monkeypatch.setattr(api, "choose_device", lambda wanted, emit, clock: ("cuda:0", "", {}, fake))
+    monkeypatch.setattr(
+        choice, "choose_device", lambda wanted, emit, clock: ("cuda:0", "", {}, fake)
+    )
     return fake
 
 
@@ -87,7 +89,7 @@ def test_a_lost_device_ends_the_run_with_a_reason_for_every_row(torch):
 def test_several_cold_calls_in_a_window_are_timed_one_by_one(torch, monkeypatch):
     """M8: with events, too, each call of a window finds flushed caches."""
     monkeypatch.setattr(
-        api, "make_flusher", lambda config, torch_: Flusher(lambda: torch.kernel(50 * US))
+        choice, "make_flusher", lambda config, torch_: Flusher(lambda: torch.kernel(50 * US))
     )
 
     result = do_bench(lambda: torch.kernel(300 * US), cache_flush=True, inner=5, iters=10)
