@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from usv_tui.sim.profiles import find_card
 from usv_tui.sim.scenarios import SCENARIOS, Faults, Scenario
 from usv_tui.sim.timer import SimTimer
 from usv_tui.sim.trace import trace
+from usv_tui.suite.discovery import load_suite
 from usv_tui.timesource import ManualTime, MonotonicTime
 
 PLAIN = SimKernel(name="plain", t0_ns=1e6, alpha=0.0, activity=0.1, noise=1e-9)
@@ -430,3 +432,20 @@ def test_in_real_time_a_run_takes_as_long_as_the_simulated_work():
     assert time.now_ns() - start_ns >= 40_000_000
     assert len(record.window_ns) == 40
     assert record.t0_ns >= start_ns
+
+
+def test_the_example_file_runs_on_a_simulated_card():
+    """The shipped example's rows are all timed on whichever simulated device is loaded."""
+    path = Path(__file__).parents[2] / "benchmarks" / "sim_demo.py"
+    for card in ("h100", "mi300"):
+        time = ManualTime()
+        session = load("steady", card, 0, time)
+        suite = load_suite(str(path), session.spec, None)
+        records: list = []
+        settings = RunConfig(device=session.spec, iters=20, warmup_max_s=0.0)
+        Runner(suite, settings, session.timer, records.append, time_source=time).run()
+        counts = np.bincount([s.bench for s in samples_of(records)])
+
+        assert len(counts) == len(suite.benchmarks) == 7
+        assert counts.min() >= 20
+        assert not [r for r in records if isinstance(r, BenchError)]

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from usv_tui.model import Flag
+from usv_tui.model import Flag, Reason, Verdict
 from usv_tui.sim.kernels import KernelNoise, SimKernel
 from usv_tui.sim.profiles import CARDS
 from usv_tui.sim.scenarios import SCENARIOS, find_scenario
@@ -214,3 +214,43 @@ def test_inner_calls_average_the_noise_and_share_the_floor():
     assert np.median(one.seconds) - np.median(many.seconds) == pytest.approx(
         15 / 16 * floor_s, rel=0.15
     )
+
+
+def true_verdict(result: Trace) -> Verdict:
+    """The advice that follows from the truth of the last 20 seconds, by the rules of the design."""
+    from_ns = result.t_ns[-1] - 20_000_000_000
+    ticks = slice(max(0, from_ns // result.tick_ns), None)
+    mhz, reasons = result.true_mhz[ticks], result.true_reasons[ticks]
+    temps = result.true_temp_c[ticks]
+    thermal = np.mean((reasons & (Reason.SW_THERMAL | Reason.HW_THERMAL)) > 0)
+    power = np.mean((reasons & Reason.SW_POWER_CAP) > 0)
+    low, high = np.percentile(mhz, [2.5, 97.5])
+    spread = high / low - 1
+    change, rel_std = 0.0, 0.0
+    for bench in range(len(result.kernels)):
+        _, t_ns, seconds = result.row(bench)
+        recent = seconds[t_ns >= from_ns]
+        third = len(recent) // 3
+        change = max(change, abs(np.median(recent[-third:]) / np.median(recent[:third]) - 1))
+        rel_std = max(rel_std, np.std(recent) / np.median(recent))
+    effect = max(k.local_alpha(result.card, float(np.median(mhz))) for k in result.kernels) * spread
+    third = len(temps) // 3
+    if thermal >= 0.05:
+        return Verdict.THROTTLED_THERMAL
+    if change >= 0.0055 or abs(np.mean(temps[-third:]) - np.mean(temps[:third])) >= 4:
+        is_wander = len(result.scenario.neighbours) > 0 and result.scenario.neighbours[0].off_s > 0
+        if not is_wander:
+            return Verdict.WAIT
+    if effect >= 0.005:
+        return Verdict.THROTTLED_POWER if power >= 0.5 else Verdict.LOCK
+    return Verdict.STEADY if rel_std <= 0.01 and spread < 0.005 else Verdict.NOT_CLOCK
+
+
+@pytest.mark.parametrize("name", [n for n, s in SCENARIOS.items() if s.verdict != Verdict.UNKNOWN])
+def test_the_verdict_that_a_scenario_claims_follows_from_its_truth(name):
+    """On every card the true clock, temperature, reasons and times give the claimed verdict."""
+    is_waiting = SCENARIOS[name].verdict is Verdict.WAIT
+    for card in ("h100", "mi300", "rtx"):
+        result = trace(name, card, 4, None if is_waiting else 22.0)
+
+        assert true_verdict(result) == result.scenario.verdict, card

@@ -180,17 +180,16 @@ class Machine:
 
     def advance(self, until_s: float) -> None:
         """Let time pass up to `until_s`; no work may be added before that afterwards."""
-        board = self.board
-        streams = self.streams
-        while True:
-            tick_end_s = self._tick_end_s
-            limit_s = min(until_s, tick_end_s)
-            per_mhz = 1.0 / board.table[board.index]
-            for stream in streams:
-                stream.run(limit_s, tick_end_s, per_mhz, self._gain)
-            if until_s < tick_end_s:
-                return
+        while until_s >= self._tick_end_s:
+            self._run(self._tick_end_s)
             self._close_tick()
+        self._run(until_s)
+
+    def _run(self, until_s: float) -> None:
+        board = self.board
+        per_mhz = 1.0 / board.table[board.index]
+        for stream in self.streams:
+            stream.run(until_s, self._tick_end_s, per_mhz, self._gain)
 
     def _close_tick(self) -> None:
         dt_s = self.board.dt_s
@@ -199,10 +198,12 @@ class Machine:
             active_s += stream.active_s
             total_s += stream.busy_s
             stream.active_s = 0.0
-        busy = min((total_s - self._total_s) / dt_s, 1.0)
+        activity, busy = active_s / dt_s, (total_s - self._total_s) / dt_s
+        if len(self.streams) > 1:
+            activity, busy = min(activity, 1.0), min(busy, 1.0)
         self._total_s = total_s
         rows = self.rows
-        rows.append(self.board.step(min(active_s / dt_s, 1.0), busy, self._extra_w))
+        rows.append(self.board.step(activity, busy, self._extra_w))
         self._tick += 1
         # From the number, not by adding up: the grid must not depend on how long it has run.
         self._tick_end_s = (self._tick + 1) * dt_s

@@ -210,7 +210,7 @@ _ALL = (
         adapt=_capped,
         warm=False,
         verdict=Verdict.WAIT,
-        duration_s=40.0,
+        duration_s=24.0,
     ),
     Scenario(
         name="power-cap",

@@ -1,7 +1,9 @@
 """A whole run at once, as arrays, with the truth beside it: the test bed of the statistics."""
 
+import gc
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
 
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from usv_tui.model import Flag
 from usv_tui.sim.kernels import KernelNoise, SimKernel
 from usv_tui.sim.machine import Item, Machine
-from usv_tui.sim.physics import nearest_index
+from usv_tui.sim.physics import equilibrium, nearest_index
 from usv_tui.sim.profiles import Card, find_card
 from usv_tui.sim.scenarios import Scenario, find_scenario
 from usv_tui.sim.sensors import Sensors
@@ -122,7 +124,8 @@ def trace(
     """Run a scenario for `duration_s` (default: the scenario's own) and return everything.
 
     With `interleave` every round visits each kernel once, in a shuffled order; without it each
-    kernel's samples are taken in one block after the other.
+    kernel's samples are taken in one block after the other. `lock_mhz` is a lock that takes
+    effect, whatever the scenario says of locks.
 
     Raises:
         UsageError: unknown scenario or card.
@@ -134,12 +137,31 @@ def trace(
     if lock_mhz is not None:
         plan = replace(plan, lock=lambda _card: lock_mhz, foreign_lock=None)
     span_s = plan.duration_s if duration_s is None else duration_s
-    machine = build_machine(fitted, plan, seed, keep_all=True)
-    order = _order(plan.kernels, fitted, seed, span_s, inner=inner, interleave=interleave)
-    items = _items(plan.kernels, fitted, seed, order, inner)
-    machine.streams[0].queue.extend(items)
-    machine.advance(span_s)
-    return _harvest(machine, plan, seed, order, items, inner, _Poll(span_s, poll_hz, poll_jitter))
+    # As many samples as a lasting load would take; more, from the start, where they ran out.
+    lasting_mhz = 1.1 * equilibrium(fitted, plan.activity(fitted)).mhz
+    with _no_collection():
+        for mhz in (min(lasting_mhz, fitted.max_mhz), fitted.max_mhz):
+            order = _order(plan.kernels, fitted, seed, span_s, mhz, inner, interleave=interleave)
+            machine = build_machine(fitted, plan, seed, keep_all=True)
+            items = _items(plan.kernels, fitted, seed, order, inner)
+            machine.streams[0].queue.extend(items)
+            machine.advance(span_s)
+            if machine.streams[0].queue or not interleave:
+                break
+        poll = _Poll(span_s, poll_hz, poll_jitter)
+        return _harvest(machine, plan, seed, order, items, inner, poll)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A hundred thousand live objects and no cycle: the collector would only look in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,22 +176,32 @@ def _order(
     card: Card,
     seed: int,
     span_s: float,
-    *,
+    mhz: float,
     inner: int,
+    *,
     interleave: bool,
 ) -> IntArray:
-    """Which kernel each sample is of: enough of them to fill the time."""
+    """Which kernel each sample is of: enough of them to fill the time at a clock."""
     count = len(kernels)
-    event_s = 2e-9 * card.event_ns
     if interleave:
-        fastest_s = sum(inner * k.seconds(card, card.max_mhz) + event_s for k in kernels)
-        rounds = math.ceil(1.05 * span_s / fastest_s) + 4
+        rounds = math.ceil(1.05 * span_s / _round_s(kernels, card, mhz, inner)) + 4
         shuffled = np.random.default_rng([seed, 4]).random((rounds, count)).argsort(axis=1)
         return shuffled.astype(np.int64).ravel()
     # Blocks of equal number: the one clock that is known beforehand is the base clock.
-    nominal_s = sum(inner * k.seconds(card, card.base_mhz) + event_s for k in kernels)
-    rounds = max(1, math.floor(0.97 * span_s / nominal_s))
+    rounds = max(1, math.floor(0.97 * span_s / _round_s(kernels, card, card.base_mhz, inner)))
     return np.repeat(np.arange(count, dtype=np.int64), rounds)
+
+
+def _round_s(kernels: Sequence[SimKernel], card: Card, mhz: float, inner: int) -> float:
+    """Nominal time of a round at a clock: the device's, or the host's where that is longer."""
+    event_s = 2e-9 * card.event_ns
+    device_s = sum(inner * k.seconds(card, mhz) + event_s for k in kernels)
+    host_s = sum(inner * _host_s(k, card) + 2e-9 * card.record_ns for k in kernels)
+    return max(device_s, host_s)
+
+
+def _host_s(kernel: SimKernel, card: Card) -> float:
+    return (card.launch_ns if kernel.host_ns is None else kernel.host_ns) * 1e-9
 
 
 def _items(
@@ -188,8 +220,7 @@ def _items(
         fixed_s[where] = kernel_fixed_s * factor + extra_s
         cycles[where] = kernel_cycles * factor
         activity[where] = kernel.activity
-        host_ns = card.launch_ns if kernel.host_ns is None else kernel.host_ns
-        host_s[where] = host_ns * inner * 1e-9
+        host_s[where] = inner * _host_s(kernel, card)
         if kernel.warm_gain:
             warm[bench] = (kernel.warm_gain, kernel.warm_tau_s)
     record_s, event_s = card.record_ns * 1e-9, card.event_ns * 1e-9
