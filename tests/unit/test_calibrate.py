@@ -116,6 +116,18 @@ def test_an_exception_comes_back_as_data():
     assert repr(result.error) == "RuntimeError('broken')"
 
 
+def test_a_device_error_that_shows_when_windows_are_read_comes_back_as_data():
+    """A device that is lost while a row is calibrated fails that row and raises nothing."""
+
+    class Lost(FakeDevice):
+        def synchronize(self):
+            raise RuntimeError("device lost")
+
+    result = calibrate(ForeignTimer(Lost()), Slot(0, lambda: 1e-3), 1e-3)
+
+    assert repr(result.error) == "RuntimeError('device lost')"
+
+
 def test_priming_reports_time_result_and_order():
     """The first call runs after reset and flush, its result is kept and its time is told."""
     time = ManualTime()

@@ -103,8 +103,11 @@ def _median_window(timer: Timer, slot: Slot) -> tuple[float, Failure | None]:
     """The median of five windows, of three when they are long; zero counts, negative is zero."""
     windows: list[int] = []
     for batch in (3, 2):
-        failure = timer.enqueue(PROBE_ROUND, [slot] * batch)
-        windows += [w for record in timer.harvest(wait=True) for w in record.window_ns]
+        try:
+            failure = timer.enqueue(PROBE_ROUND, [slot] * batch)
+            windows += [w for record in timer.harvest(wait=True) for w in record.window_ns]
+        except Exception as error:  # noqa: BLE001  a device's error comes to light when it is read
+            failure = (slot, error)
         if failure is not None:
             return 0.0, failure
         if sum(windows) > _MAX_TRIAL_NS // 10:
