@@ -158,10 +158,14 @@ class Nvml:
         raise TelemetryOff(f"cannot tell which GPU is device {identity.ordinal}", why)
 
     def _only(self) -> Any:
-        handles = list(self.handles())
-        if len(handles) != 1:
-            raise TelemetryOff("cannot tell which GPU is measured", f"NVML sees {len(handles)}")
-        return handles[0][1]
+        api = self.api
+        try:
+            count = api.nvmlDeviceGetCount()
+            if count == 1:
+                return api.nvmlDeviceGetHandleByIndex(0)
+        except api.NVMLError as error:
+            raise TelemetryOff(f"NVML cannot open its only GPU: {error}") from error
+        raise TelemetryOff("cannot tell which GPU is measured", f"NVML sees {count}")
 
     def handles(self) -> Iterable[tuple[int, Any]]:
         """Index and handle of every device that may be opened; the others are passed over."""
