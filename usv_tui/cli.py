@@ -206,8 +206,10 @@ class _Plan:
     def connect(self) -> Any:
         """Build the live session and start the worker. Called when the screen is up."""
         from usv_tui import environment, model, watch
+        from usv_tui.device.clocks import controller_for
         from usv_tui.engine import gate as gate_module
         from usv_tui.session import controller, goal, live
+        from usv_tui.session import desk as desk_module
 
         args = self._args
         gate = gate_module.Gate()
@@ -233,6 +235,12 @@ class _Plan:
             journal=self._journal,
             capture=self._capture,
             make_watcher=make_watcher,
+            desk=desk_module.ClockDesk(
+                lambda info: controller_for(info, sim=None if card is None else card.clocks),
+                wanted=args.lock or "",
+                keep=args.keep_lock,
+                force=args.force,
+            ),
             environment=environment.describe(),
             simulated=simulation.label if simulation is not None else "",
             wall_unix_ns=time.time_ns(),
@@ -353,6 +361,8 @@ class _Plan:
             _say(f"usv-tui: {fault.message}" + (f" ({fault.hint})" if fault.hint else ""))
             if fault.traceback:
                 _say(fault.traceback)
+        if session.desk is not None and session.desk.failure:
+            _say(f"usv-tui: CLOCKS NOT GIVEN BACK: {session.desk.failure}")
         if session.store.journal_failure:
             _say(f"usv-tui: {session.store.journal_failure}")
         elif self._journal is not None:

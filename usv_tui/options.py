@@ -72,6 +72,15 @@ def inner_count(text: str) -> int | None:
     return None if text == "auto" else positive_int(text)
 
 
+def lock_target(text: str) -> str:
+    """A clock in MHz, `base` or `advice`."""
+    word = text.strip().lower()
+    number = word.removesuffix("mhz").strip()
+    if word in ("base", "advice") or (number.isascii() and number.isdigit()):
+        return word
+    raise argparse.ArgumentTypeError(f"{text} is not a clock: MHz, base or advice")
+
+
 def _frames(text: str) -> float:
     value = positive_float(text)
     if value > 10:
@@ -137,11 +146,17 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add("--no-telemetry", action="store_true", help="do not read any sensor")
     add(
         "--lock",
+        type=lock_target,
         default=None,
         metavar="MHZ",
         help="lock the clock for this run: MHZ, base or advice",
     )
     add("--keep-lock", action="store_true", help="leave the clock locked at the end")
+    add(
+        "--force",
+        action="store_true",
+        help="lock in spite of a suspected foreign lock or other processes on the device",
+    )
     stop = parser.add_argument_group("when to stop")
     add = stop.add_argument
     add("--iters", type=positive_int, default=None, metavar="N", help="samples a row")

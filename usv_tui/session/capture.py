@@ -6,6 +6,7 @@ C and child processes alike, and for a logging handler made before the session b
 
 import contextlib
 import ctypes
+import fcntl
 import io
 import os
 import re
@@ -17,6 +18,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 MAX_LINE = 500
 """Longer lines are cut; the file keeps them whole."""
+_MOST_UNREAD = 1 << 20
+"""Output that is further ahead of the log than this is left in the file."""
 
 
 def clean_line(raw: str) -> str:
@@ -42,8 +45,8 @@ class OutputCapture:
         """Redirect. Raises OSError when the file cannot be made."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(self.path, flags, 0o644)
-        self._read_fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open(self.path, flags)
+        self._read_fd = _open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         os.lseek(self._read_fd, 0, os.SEEK_END)
         _flush_everything()
         self.real_stdout = _duplicate(1)
@@ -61,12 +64,29 @@ class OutputCapture:
         sys.stderr = _text_stream(2)
 
     def tail(self, limit: int = 1 << 16) -> list[str]:
-        """New complete lines, cleaned; at most `limit` bytes a call."""
+        """New complete lines, cleaned; at most `limit` bytes a call.
+
+        When the user's code writes faster than anybody can read, the log says how much it leaves
+        out, and goes on with the latest.
+        """
         if self._read_fd < 0:
             return []
+        return self._skip_flood(limit) + (self._take(limit) or [])
+
+    def _skip_flood(self, limit: int) -> list[str]:
+        at = os.lseek(self._read_fd, 0, os.SEEK_CUR)
+        unread = os.fstat(self._read_fd).st_size - at
+        if unread <= _MOST_UNREAD:
+            return []
+        os.lseek(self._read_fd, unread - limit, os.SEEK_CUR)
+        self._partial = "…".encode()
+        return [f"… {unread - limit:,} bytes more in {self.path}"]
+
+    def _take(self, limit: int) -> list[str] | None:
+        """The lines in the next `limit` bytes; None when there is nothing more."""
         data = os.read(self._read_fd, limit)
         if not data:
-            return []
+            return None
         *lines, self._partial = (self._partial + data).split(b"\n")
         if len(self._partial) > limit:
             lines.append(self._partial)
@@ -84,8 +104,8 @@ class OutputCapture:
             self._saved_streams = None
         os.dup2(self.real_stdout, 1)
         os.dup2(self.real_stderr, 2)
-        lines: list[str] = []
-        while chunk := self.tail(1 << 20):
+        lines = self._skip_flood(1 << 16)
+        while (chunk := self._take(1 << 16)) is not None:
             lines += chunk
         if self._partial:
             lines.append(clean_line(self._partial.decode("utf-8", "replace")))
@@ -102,11 +122,19 @@ class OutputCapture:
 def _duplicate(fd: int) -> int:
     """A private copy of a standard descriptor; /dev/null where it is closed."""
     try:
-        copy = os.dup(fd)
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     except OSError:
-        copy = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    os.set_inheritable(copy, False)
-    return copy
+        return _open(Path(os.devnull), os.O_RDWR | os.O_CLOEXEC)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open a file above the standard three: where these are closed, their numbers are free."""
+    fd = os.open(path, flags, 0o644)
+    if fd > 2:
+        return fd
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return high
 
 
 def _text_stream(fd: int) -> io.TextIOWrapper:

@@ -17,6 +17,7 @@ from usv_tui.records import (
     AnyRecord,
     Chosen,
     Command,
+    Device,
     End,
     Fault,
     Mark,
@@ -27,6 +28,7 @@ from usv_tui.records import (
     Telemetry,
 )
 from usv_tui.session.capture import OutputCapture
+from usv_tui.session.desk import ClockDesk
 from usv_tui.session.goal import Goal, Outcome
 from usv_tui.session.journal import Journal
 from usv_tui.session.live import RecordSource
@@ -80,6 +82,7 @@ class LiveSession:
         journal: Journal | None = None,
         capture: OutputCapture | None = None,
         make_watcher: MakeWatcher | None = None,
+        desk: ClockDesk | None = None,
         environment: Mapping[str, Any] | None = None,
         simulated: str = "",
         wall_unix_ns: int = 0,
@@ -91,6 +94,7 @@ class LiveSession:
         """Why the worker could not go on, when that is so."""
         self.capture = capture
         self.journal = journal
+        self.desk = desk
         self.telemetry_on = True
         self.goal: Goal | None = None
         """What `--until` asks for."""
@@ -140,6 +144,11 @@ class LiveSession:
                 self.fault = self.fault or record
             elif isinstance(record, Telemetry):
                 self._tell_temperature(record.reading.temp_c)
+                if self.desk is not None:
+                    self.desk.on_reading(record.reading)
+            elif isinstance(record, Device) and self.desk is not None:
+                self.desk.on_device(record.info)
+        records += self._from_desk()
         records += self._look_for_hang(now_ns)
         self._take(records)
         self._find_baseline(now_ns)
@@ -157,6 +166,8 @@ class LiveSession:
         self._analysed_ns = now_ns
         analysis = self.store.analyse(now_ns, is_final=is_final)
         advice = analysis.advice
+        if self.desk is not None and not is_final:
+            self.desk.on_advice(advice)
         if (advice.verdict, advice.lock_mhz) != (self._advised.verdict, self._advised.lock_mhz):
             self._advised = advice
             self._take([Advised(now_ns, advice)])
@@ -191,6 +202,14 @@ class LiveSession:
         if hidden > 0:
             lines = [*lines[:_OUTPUT_LINES], f"… {hidden} lines more in {self.capture.path}"]
         return [Output(now_ns, line) for line in lines]
+
+    def _from_desk(self) -> list[AnyRecord]:
+        if self.desk is None:
+            return []
+        records, commands = self.desk.drain()
+        for command in commands:
+            self._source.command(command)
+        return records
 
     def _watch(self, chosen: Chosen) -> None:
         if self._watcher is None and self._make_watcher is not None:
@@ -314,6 +333,8 @@ class LiveSession:
         is_over = self._source.close(timeout_s)
         if self._watcher is not None:
             self._watcher.stop()
+        if self.desk is not None:
+            self.desk.close()
         self.pump()
         if self.has_samples:
             self._analyse(self.store.last_ns, is_final=True)
@@ -336,6 +357,8 @@ class LiveSession:
 
     def exit_code(self) -> ExitCode:
         """What this session is worth to a script."""
+        if self.desk is not None and self.desk.failure:
+            return ExitCode.CLOCKS_NOT_RESTORED
         if self.fault is not None:
             return ExitCode(self.fault.exit_code)
         if self.store.fatal:

@@ -377,7 +377,9 @@ class Store:
             self._clocks = record.state
             self.log(record.at_ns, "event", f"clocks: {record.state.hold} {record.state.evidence}")
         elif isinstance(record, Advised):
-            self._advice = record.advice
+            self._advice = advice = record.advice
+            at = f" at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
+            self.log(record.at_ns, "event", f"advice: {advice.verdict}{at}")
         elif isinstance(record, ProbeClock):
             times, values = self.probe.setdefault(0, ([], []))
             times += record.at_ns

@@ -26,6 +26,9 @@ _SENTENCES: dict[str, Words] = {
         "the control row is the baseline again, and differs from it "
         f"({_ratio(e.get('low'))} to {_ratio(e.get('high'))}): no ratio of this run can be trusted"
     ),
+    "lock refused": lambda e: f"clocks not locked: {e.get('reason', '')}",
+    "lock note": lambda e: str(e.get("reason", "")),
+    "unlock failed": lambda e: f"CLOCKS NOT GIVEN BACK: {e.get('reason', '')}",
     "journal": lambda e: str(e.get("reason", "")),
     "no thermometer": lambda e: f"pace {e.get('pace', '')} needs a temperature, and there is none",
 }
