@@ -91,7 +91,7 @@ class OutputCapture:
         if len(self._partial) > limit:
             lines.append(self._partial)
             self._partial = b""
-        cleaned = (clean_line(line.decode("utf-8", "replace")) for line in lines)
+        cleaned = (clean_line(line.decode("utf-8", "replace")) for line in lines if line)
         return [line for line in cleaned if line]
 
     def stop(self) -> list[str]:
