@@ -53,7 +53,9 @@ def significant(value: float | None, digits: int = 3) -> str:
         return DASH
     if value == 0:
         return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    # The exponent after rounding: 9.996 to three digits is 10.0, not 10.00.
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = max(0, digits - 1 - exponent)
     return f"{value:.{decimals}f}"
 
 
