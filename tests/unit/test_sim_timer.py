@@ -189,6 +189,19 @@ def test_the_queue_is_bounded_by_launches():
     assert len(bench.gpu._pending[0].items) <= bench.gpu.card.queue_depth + 3
 
 
+def test_a_full_launch_queue_makes_the_host_wait():
+    """Ten thousand launches in a row take the host as long as the device, less one queue."""
+    bench = Bench()
+    call = SimCall(SHORT, bench.gpu)
+    start_ns = bench.time.now_ns()
+    for _ in range(10_000):
+        call()
+    took_ns = bench.time.now_ns() - start_ns
+
+    assert len(bench.gpu._pending[0].items) <= bench.gpu.card.queue_depth
+    assert 0.88 * 10_000 * SHORT.t0_ns < took_ns < 10_000 * SHORT.t0_ns
+
+
 def test_a_window_on_a_drained_device_holds_a_launch_gap_and_says_starved():
     """The first window after a pause waits for its launch: longer, and flagged; later ones not."""
     bench = Bench()

@@ -1,5 +1,6 @@
 """The simulated GPU on a session's clock: launches, streams, waiting, locks, and the truth."""
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -125,6 +126,8 @@ class SimGpu:
     def launch(self, kernel: SimKernel) -> None:
         """Enqueue one call; costs host time and returns before the device has done it.
 
+        Where the launch queue is full the host waits until half of it is free, as drivers do.
+
         Raises:
             ContextLost: the card is gone.
             RuntimeError: the kernel is one that fails, and it is time.
@@ -132,6 +135,10 @@ class SimGpu:
         start_ns = self.time.now_ns()
         card = self.card
         host_ns = card.launch_ns if kernel.host_ns is None else kernel.host_ns
+        queue = self._pending[SIDE if kernel.side_stream else MAIN]
+        if len(queue.items) >= card.queue_depth:
+            self._wait_for(sys.maxsize, card.queue_depth // 2, [queue])
+            start_ns = self.time.now_ns()
         with self._guard:
             self._check(start_ns)
             count = self._calls.get(kernel.name, 0)
@@ -153,11 +160,11 @@ class SimGpu:
                 kernel.activity,
                 (kernel.warm_gain, kernel.warm_tau_s) if kernel.warm_gain else None,
             )
-            self._pending[SIDE if kernel.side_stream else MAIN].push(item)
+            queue.push(item)
             self.launches += 1
         self.spend(start_ns, host_ns)
         if kernel.synchronises:
-            self._wait_for(0, 0, [self._pending[SIDE if kernel.side_stream else MAIN]])
+            self._wait_for(0, 0, [queue])
 
     def record(self, stream: int = MAIN) -> Item:
         """Enqueue a time stamp; its `start_s` is the time, once the device has passed it."""

@@ -66,27 +66,37 @@ class Scenario:
 
 
 def _gemm(**changes: object) -> SimKernel:
-    return _with(
-        SimKernel(
-            name="gemm", t0_ns=1.6e6, alpha=0.95, activity=1.0, flops=1.0e12, bytes=4.0e8,
-            is_baseline=True,
-        ),
-        changes,
-    )  # fmt: skip
+    kernel = SimKernel(
+        name="gemm",
+        t0_ns=1.6e6,
+        alpha=0.95,
+        activity=1.0,
+        flops=1.0e12,
+        bytes=4.0e8,
+        is_baseline=True,
+        cold_gain=0.03,
+    )
+    return _with(kernel, changes)
 
 
 def _softmax(**changes: object) -> SimKernel:
-    return _with(
-        SimKernel(name="softmax", t0_ns=1.3e6, alpha=0.5, activity=0.75, flops=4e9, bytes=2.0e9),
-        changes,
+    kernel = SimKernel(
+        name="softmax",
+        t0_ns=1.3e6,
+        alpha=0.5,
+        activity=0.75,
+        flops=4e9,
+        bytes=2.0e9,
+        cold_gain=0.08,
     )
+    return _with(kernel, changes)
 
 
 def _copy(**changes: object) -> SimKernel:
-    return _with(
-        SimKernel(name="copy", t0_ns=1.1e6, alpha=0.05, activity=0.5, flops=0.0, bytes=2.6e9),
-        changes,
+    kernel = SimKernel(
+        name="copy", t0_ns=1.1e6, alpha=0.05, activity=0.5, bytes=2.6e9, cold_gain=0.05
     )
+    return _with(kernel, changes)
 
 
 def _with(kernel: SimKernel, changes: Mapping[str, object]) -> SimKernel:
@@ -171,6 +181,7 @@ def _attention(kind: str, seq: int, t0_us: float, **changes: object) -> SimKerne
             group=f"attention[seq={seq}]",
             params={"seq": seq, "kind": kind},
             is_baseline=kind == "math",
+            cold_gain=0.15,
             compile_ns=700_000_000 if kind == "flash" else 150_000_000,
         ),
         changes,
