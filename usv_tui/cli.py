@@ -226,7 +226,8 @@ class _Plan:
             source = live.ThreadSource(request, gate, prepared=prepared)
         make_watcher = None
         if not args.no_telemetry:
-            make_watcher = watch.watcher_for(None if card is None else card.telemetry)
+            pids = [source.pid] if isinstance(source, live.ChildSource) else []
+            make_watcher = watch.watcher_for(None if card is None else card.telemetry, pids)
         session = controller.LiveSession(
             source,
             suite=self._suite,

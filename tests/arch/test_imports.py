@@ -34,8 +34,9 @@ LAYERS = (
 """From the bottom up. A room may import from the layers below it and from itself."""
 TOGETHER = {"session", "report", "results", *LAYERS[0], *LAYERS[-1]}
 """Rooms that may import from their neighbours in the same layer."""
-ALLOWED = {("usv_tui.engine.api", "device")}
-"""`do_bench(lock_clocks=True)` takes a lease: the library's face reaches over, when it is asked."""
+ALLOWED = {("usv_tui.engine.api", "device"), ("usv_tui.engine.worker", "device")}
+"""`do_bench(lock_clocks=True)` takes a lease: the library's face reaches over, when it is asked.
+The worker tells what identifies torch's device, where torch's devices live."""
 RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
 MODULES = {
     ".".join(("usv_tui", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(

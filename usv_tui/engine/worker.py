@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from usv_tui.device.identity import device_facts
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.runner import Flusher, Runner
 from usv_tui.engine.timers import Timer, WallTimer
@@ -132,7 +133,7 @@ def choose_device(
         raise DeviceError(f"--device {wanted}: no such device", f"there is {names}")
     torch.cuda.set_device(index)
     reason = "asked for" if wanted != "auto" else f"torch {torch.__version__} sees {count} GPU(s)"
-    return f"cuda:{index}", reason, versions | _identity(torch, index), torch
+    return f"cuda:{index}", reason, versions | device_facts(index, torch), torch
 
 
 def _cuda_index(wanted: str, torch: Any) -> int:
@@ -144,32 +145,6 @@ def _cuda_index(wanted: str, torch: Any) -> int:
             f"--device {wanted}: no such device", "cpu, cuda, cuda:N, or sim:CARD (demo --list)"
         )
     return int(number)
-
-
-def _identity(torch: Any, index: int) -> dict[str, Any]:
-    """What torch tells of a device; attributes came with different versions."""
-    properties = torch.cuda.get_device_properties(index)
-    found: dict[str, Any] = {
-        "ordinal": index,
-        "vendor": "amd" if torch.version.hip else "nvidia",
-    }
-    for name in (
-        "name",
-        "uuid",
-        "total_memory",
-        "multi_processor_count",
-        "L2_cache_size",
-        "pci_domain_id",
-        "pci_bus_id",
-        "pci_device_id",
-        "gcnArchName",
-        "major",
-        "minor",
-    ):
-        value = getattr(properties, name, None)
-        if value is not None:
-            found[name] = value if isinstance(value, int | str) else str(value)
-    return found
 
 
 def make_timer(config: RunConfig, torch: Any) -> Timer:
@@ -188,7 +163,13 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
     if not is_cuda:
         raise TimerError(f"--timer {wanted} needs a GPU, and this is {config.device}")
     events = importlib.import_module("usv_tui.engine.events")
-    timer: Timer = events.EventTimer(torch=torch, graph=config.graph, blocker=config.blocker)
+    timer: Timer = events.EventTimer(
+        torch,
+        graph=config.graph,
+        blocker=config.blocker,
+        probe=config.probe,
+        reason="events of the device" if wanted == "auto" else "asked for",
+    )
     return timer
 
 

@@ -14,7 +14,7 @@ from usv_tui.device.base import ClockController
 from usv_tui.device.clock_choice import lock_command, parse_target
 from usv_tui.device.lease import ClockLease, acquire, known_state
 from usv_tui.errors import ClockError, UsvError
-from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
+from usv_tui.model import Advice, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
 from usv_tui.timesource import MonotonicTime, TimeSource
 

@@ -112,6 +112,8 @@ class ChildSource:
     def __init__(self, request: WorkRequest, log_fd: int) -> None:
         self._time = MonotonicTime()
         self._queue: deque[AnyRecord] = deque()
+        self._has_ended = False
+        """The loop has said its last word: how the process leaves does not matter any more."""
         read_fd, write_fd = os.pipe()
         environment = dict(os.environ, USV_TUI_RECORDS_FD=str(write_fd))
         self._process = subprocess.Popen(
@@ -126,6 +128,11 @@ class ChildSource:
         self._pipe = os.fdopen(read_fd, "rb")
         self._send(_encoder.encode(request))
         self._reader = threading.Thread(target=self._read, name="usv-records", daemon=True)
+
+    @property
+    def pid(self) -> int:
+        """The measuring process."""
+        return self._process.pid
 
     def start(self) -> None:
         """Begin to take its records."""
@@ -143,10 +150,11 @@ class ChildSource:
             data = read_frame(self._pipe)
             if data is None:
                 break
-            self._queue.extend(_records.decode(data))
+            records = _records.decode(data)
+            self._has_ended |= any(isinstance(r, Progress) and r.phase == "ended" for r in records)
+            self._queue.extend(records)
         code = self._process.wait()
-        ended = self._queue and isinstance(self._queue[-1], Progress)
-        if code != 0 and not ended:
+        if not self._has_ended:
             now_ns = self._time.now_ns()
             what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             self._queue.append(
@@ -173,7 +181,7 @@ class ChildSource:
         return None
 
     def close(self, timeout_s: float) -> bool:
-        """Stop, then terminate, then kill."""
+        """Stop, then terminate, then kill. True when the loop ended in order."""
         self.command(Command("stop", "quit"))
         for stop in (None, self._process.terminate, self._process.kill):
             if stop is not None:
@@ -184,7 +192,7 @@ class ChildSource:
                 continue
             break
         self._reader.join(timeout_s)
-        return self._process.poll() is not None
+        return self._has_ended
 
 
 def read_frame(pipe: IO[bytes]) -> bytes | None:
