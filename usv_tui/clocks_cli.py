@@ -17,7 +17,8 @@ from usv_tui.device.base import ClockController
 from usv_tui.device.clock_choice import concerns_of, lock_command, parse_target, unlock_command
 from usv_tui.device.clocks import HardwareClocks, controller_for
 from usv_tui.device.inventory import list_devices, select
-from usv_tui.device.lease import Restored, acquire, known_state, restore_all, unlock
+from usv_tui.device.lease import acquire, known_state, restore_all, unlock
+from usv_tui.device.lease_repair import Restored
 from usv_tui.device.restore import DIRECT, Access
 from usv_tui.errors import ClockError, ExitCode, UsageError
 from usv_tui.model import ClockState, DeviceInfo

@@ -432,6 +432,69 @@ def test_a_kept_lock_is_moved_by_another_kept_one_without_asking(
     assert board.is_free, "the memory lock of the first one goes too"
 
 
+def test_a_kept_memory_lock_is_not_forgotten_by_any_number_of_core_locks(
+    board: FakeBoard, journal: Path
+) -> None:
+    """The undo of a kept lock is handed on whole."""
+    acquire(control(), 1410, 2619, keep=True, path=journal, arm=_any_arm).release()
+    for mhz in (1305, 1200, 1005):
+        acquire(control(), mhz, keep=True, path=journal, arm=_any_arm).release()
+
+    unlock(control(), path=journal)
+
+    assert board.is_free
+
+
+def test_a_guardian_that_does_not_start_leaves_the_record_of_a_kept_lock(
+    board: FakeBoard, journal: Path, arming: Arming
+) -> None:
+    """Otherwise nobody would know of it any more."""
+    acquire(control(), 1410, keep=True, path=journal, arm=arming).release()
+
+    def refuse(*_: object) -> FakeGuard:
+        raise ClockRefused("no fork")
+
+    with pytest.raises(ClockRefused, match="no fork"):
+        acquire(control(), 1305, force=True, path=journal, arm=refuse)
+
+    assert json.loads((journal / f"{UUID}.json").read_text())["requested_mhz"] == 1410
+    assert board.state == LOCKED
+
+
+def test_a_lock_that_cannot_be_kept_on_record_is_undone(
+    board: FakeBoard, journal: Path, arming: Arming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk at the end of a run with --keep-lock."""
+    lease = acquire(control(), 1410, keep=True, path=journal, arm=arming)
+
+    def full(*_: object) -> None:
+        raise ClockRefused("No space left on device")
+
+    monkeypatch.setattr(LeaseDirectory, "write", full)
+    with pytest.raises(ClockRefused, match="undone, not kept: No space left"):
+        lease.release()
+
+    assert board.is_free
+    assert lease.state.hold is ClockHold.FREE
+
+
+def test_an_interrupt_of_the_undo_leaves_it_to_the_guardian(
+    board: FakeBoard, journal: Path, arming: Arming
+) -> None:
+    """A second Ctrl-C while the clocks are given back."""
+
+    class Interrupted(NvidiaClocks):
+        def undo(self, undo: ClockUndo) -> None:
+            raise KeyboardInterrupt
+
+    lease = acquire(Interrupted(NVIDIA, access(), ManualTime()), 1410, path=journal, arm=arming)
+
+    with pytest.raises(KeyboardInterrupt):
+        lease.release()
+
+    assert arming.guards[0].fired == 1
+
+
 def _any_arm(undo: Mapping[str, Any], *_: object) -> FakeGuard:
     return FakeGuard(undo)
 

@@ -1,12 +1,14 @@
 """Clocks fixed for a block of code: the library's face of the lease."""
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 
 from usv_tui.device.clock_choice import sustainable
 from usv_tui.device.clocks import controller_for
+from usv_tui.device.inventory import list_devices, match, select
 from usv_tui.device.lease import ClockLease, acquire
-from usv_tui.errors import ClockBusy, ClockRefused
+from usv_tui.errors import ClockBusy, ClockRefused, DeviceError
 from usv_tui.model import ClockState, DeviceInfo
 
 Resolver = Callable[[int | str], DeviceInfo]
@@ -28,6 +30,7 @@ def fixed_clocks(
     boards cannot hold, but `sm_mhz`, else the base clock, else a share of the maximum.
 
     Raises:
+        DeviceError: it cannot be told which GPU is meant.
         ClockRefused: no rights or no such control; the message has the command to type.
         ClockError: the clocks could not be put back.
     """
@@ -59,10 +62,27 @@ def clocks_locked_if_possible(
                 fixed_clocks(device=device, sm_mhz=sm_mhz, resolver=resolver)
             )
             state = lease.state
-        except (ClockRefused, ClockBusy) as error:
+        except (ClockRefused, ClockBusy, DeviceError) as error:
             state = ClockState(evidence="not locked", reason=str(error))
         yield state
 
 
 def _resolve(device: int | str) -> DeviceInfo:
-    raise ClockRefused(f"device {device!r} cannot be told apart from others here")
+    """Torch's device by UUID or PCI address, never by its ordinal; or a UUID as it is.
+
+    Raises:
+        DeviceError: it cannot be told which device is meant.
+    """
+    text = str(device).removeprefix("cuda:")
+    if text == "cuda":
+        text = "0"
+    if not text.isdecimal():
+        return select(text, list_devices())
+    # Only here: it brings the telemetry modules along.
+    identity = importlib.import_module("usv_tui.device.identity")
+    try:
+        facts = identity.device_facts(int(text))
+    except Exception as error:
+        first = str(error).strip().split("\n", 1)[0]
+        raise DeviceError(f"torch does not tell which GPU device {device} is: {first}") from error
+    return match(identity.identity_from(facts), list_devices())

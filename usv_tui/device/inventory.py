@@ -128,12 +128,13 @@ def match(identity: Identity, devices: Sequence[DeviceInfo]) -> DeviceInfo:
     """
     ours = [device for device in devices if device.kind == identity.vendor]
     if identity.uuid:
-        uuid = identity.uuid.lower().removeprefix("gpu-").removeprefix("mig-")
+        uuid = _bare(identity.uuid)
         for device in ours:
-            if device.uuid.lower().removeprefix("gpu-") == uuid:
+            if _bare(device.uuid) == uuid:
                 return device
-        if identity.uuid.startswith("MIG-"):
-            return DeviceInfo(uuid=identity.uuid, name=identity.name, kind=identity.vendor)
+        if identity.vendor == "nvidia":
+            # A slice of a board has a UUID of its own, and the PCI address of the whole.
+            return DeviceInfo(uuid=f"MIG-{uuid}", name=identity.name, kind="nvidia")
     if identity.pci and identity.pci.strip("0:."):
         for device in ours:
             if device.pci == identity.pci:
@@ -144,3 +145,8 @@ def match(identity: Identity, devices: Sequence[DeviceInfo]) -> DeviceInfo:
         f"cannot tell which GPU is device {identity.ordinal}",
         f"there are: {', '.join(device.uuid for device in ours) or 'none to control'}",
     )
+
+
+def _bare(uuid: str) -> str:
+    """A UUID without what the vendors' tools put in front of it."""
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-").removeprefix("0x")

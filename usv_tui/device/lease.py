@@ -18,9 +18,10 @@ from usv_tui.device.clock_choice import concerns_of, nearest_supported
 from usv_tui.device.clocks import HardwareClocks
 from usv_tui.device.guardian import Guard, arm
 from usv_tui.device.hold import HoldWatch, foreign_lock_hint
-from usv_tui.device.lease_files import Entry, LeaseDirectory, Owner, owner_of
-from usv_tui.device.restore import DIRECT, Access, Restorer, undo_command
-from usv_tui.errors import ClockBusy, ClockError, ClockRefused
+from usv_tui.device.lease_files import Entry, LeaseDirectory
+from usv_tui.device.lease_repair import known_state, restore_all, settle_old, unlock
+from usv_tui.device.restore import Access, undo_command
+from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo, Reading
 
 Arm = Callable[[Mapping[str, Any], Access, int, int, str], Guard]
@@ -138,14 +139,23 @@ class ClockLease:
                 if not self.keep:
                     self.controller.undo(self._undo)
             elif self.keep:
-                self._paper.note(keep=True)
-                self._paper.guard.dismiss()
+                self._leave(self._paper)
             else:
                 self._put_back(self._paper)
         finally:
             if self._paper is not None:
                 self._paper.close()
             _close(self.controller)
+
+    def _leave(self, paper: "_Paper") -> None:
+        """Keep the lock, on record; without a record it may not stay."""
+        try:
+            paper.note(keep=True)
+        except ClockRefused as error:
+            self.keep = False
+            self._put_back(paper)
+            raise ClockRefused(f"the lock was undone, not kept: {error.message}") from error
+        paper.guard.dismiss()
 
     def _put_back(self, paper: "_Paper") -> None:
         try:
@@ -155,6 +165,9 @@ class ClockLease:
             if not paper.guard.fire():
                 raise
             self.notes.append(f"put back by the guardian, because: {error.message}")
+        except BaseException:
+            paper.guard.fire()
+            raise
         else:
             paper.forget()
             paper.guard.dismiss()
@@ -170,18 +183,33 @@ class _Paper:
     """What outlives the process for one lease: the locked file, the journal, the guardian."""
 
     def __init__(
-        self, directory: LeaseDirectory, lock_fd: int, entry: Entry, access: Access, arm_: Arm
+        self,
+        directory: LeaseDirectory,
+        lock_fd: int,
+        entry: Entry,
+        kept: Entry | None,
+        access: Access,
+        arm_: Arm,
     ) -> None:
+        """Write the entry and arm the guardian; `kept` is the entry that it takes the place of."""
         self._directory = directory
         self._lock_fd = lock_fd
         self._entry = entry
+        self._kept = kept
         directory.write(entry)
         undo = msgspec.to_builtins(entry.undo)
         try:
             self.guard = arm_(undo, access, lock_fd, directory.fd, directory.entry_name(entry.uuid))
         except BaseException:
-            directory.remove(entry.uuid)
+            self.cancel()
             raise
+
+    def cancel(self) -> None:
+        """Nothing was locked: the record is what it was before."""
+        if self._kept is None:
+            self.forget()
+        else:
+            self.rewrite(self._kept)
 
     def note(self, **changes: Any) -> None:
         """Change the journal entry."""
@@ -246,23 +274,34 @@ def acquire(
         stack.callback(directory.close)
         lock_fd = directory.take(controller.uuid)
         stack.callback(os.close, lock_fd)
-        kept = _settle_old(directory, controller.uuid, controller.access, notes)
+        kept = settle_old(directory, controller.uuid, controller.access, notes)
         if kept is None:
             concerns = _concerns(controller.state(), observed, supported)
         else:
             # The lock that shows is our own, and so is no foreign one.
             concerns = [*([] if keep else _kept_worry(kept)), *controller.state().concerns]
         _consent(concerns, force=force)
-        undo = kept.undo if kept is not None else controller.plan_undo()
-        if mem_mhz is None and not (kept and kept.mem_mhz):
-            undo = msgspec.structs.replace(
-                undo, actions=[step for step in undo.actions if not step[0].startswith("mem-")]
-            )
+        undo = _plan(controller, kept, with_memory=mem_mhz is not None)
         entry = Entry.of_this_process(controller.info, undo, choice.mhz, mem_mhz)
-        paper = _Paper(directory, lock_fd, entry, controller.access, arm)
-        _lock(controller, paper, undo, choice.mhz, mem_mhz, kept)
+        paper = _Paper(directory, lock_fd, entry, kept, controller.access, arm)
+        _lock(controller, paper, undo, choice.mhz, mem_mhz)
         stack.pop_all()
     return _lease(controller, choice.mhz, supported, notes, paper, undo, mem_mhz, keep)
+
+
+def _plan(controller: HardwareClocks, kept: Entry | None, *, with_memory: bool) -> ClockUndo:
+    """The undo to arm: of the present state, or of the state before a lock that was kept.
+
+    The memory clock is reset only where it was locked by us.
+    """
+    plan = controller.plan_undo()
+    memory = [step for step in plan.actions if step[0].startswith("mem-")]
+    if kept is None:
+        actions = [step for step in plan.actions if step not in memory or with_memory]
+    else:
+        actions = list(kept.undo.actions)
+        actions += [step for step in memory if with_memory and step not in actions]
+    return msgspec.structs.replace(plan, actions=actions)
 
 
 def _lease(
@@ -290,17 +329,13 @@ def _lock(
     undo: ClockUndo,
     sm_mhz: int,
     mem_mhz: int | None,
-    kept: Entry | None,
 ) -> None:
     """The deed, with its undo already armed."""
     try:
         controller.lock(sm_mhz, mem_mhz)
     except ClockRefused:
         # By contract nothing was changed: a kept lock of before is still in force.
-        if kept is None:
-            paper.forget()
-        else:
-            paper.rewrite(kept)
+        paper.cancel()
         paper.guard.dismiss()
         raise
     except BaseException as error:
@@ -337,155 +372,4 @@ def _concerns(
     return concerns_of(state)
 
 
-def _settle_old(
-    directory: LeaseDirectory, uuid: str, access: Access, notes: list[str]
-) -> Entry | None:
-    """Deal with an earlier entry of this device, whose file we hold; returns a kept one."""
-    entry = directory.read(uuid)
-    if entry is None:
-        return None
-    owner = owner_of(entry)
-    if owner is Owner.ELSEWHERE:
-        raise ClockBusy(f"the journal says that {entry.host} holds the clocks of {uuid}")
-    if owner is Owner.LIVE and entry.pid != os.getpid() and not entry.keep:
-        raise ClockBusy(f"another usv-tui (pid {entry.pid}) has locked the clocks of {uuid}")
-    if owner is Owner.OLD_BOOT:
-        directory.remove(uuid)
-        return None
-    if entry.keep:
-        return entry
-    restorer = Restorer(entry.kind, entry.uuid, entry.pci, entry.undo.actions, access)
-    try:
-        restorer.run()
-    finally:
-        restorer.close()
-    directory.remove(uuid)
-    notes.append(_repaired(entry))
-    return None
-
-
-def _repaired(entry: Entry) -> str:
-    return (
-        f"{entry.name or entry.uuid} was left locked at {entry.requested_mhz} MHz by a run that"
-        f" died (pid {entry.pid}); its clocks were put back"
-    )
-
-
-class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one entry of the journal."""
-
-    uuid: str
-    outcome: str
-    """restored, live, kept, discarded or failed."""
-    message: str
-
-    @property
-    def is_failure(self) -> bool:
-        """True when a device is still locked and should not be."""
-        return self.outcome == "failed"
-
-
-def restore_all(*, path: Path | None = None, access: Access = DIRECT) -> list[Restored]:
-    """Put back what runs that died left locked; call it at every start.
-
-    Live and kept locks are respected, entries of an earlier boot discarded: a reboot unlocks. A
-    failing device does not keep the others from being restored, and its journal stays.
-    """
-    with contextlib.closing(LeaseDirectory.open(path, create=False)) as directory:
-        return [_restore_one(directory, uuid, access) for uuid in directory.uuids()]
-
-
-def _restore_one(directory: LeaseDirectory, uuid: str, access: Access) -> Restored:
-    try:
-        lock_fd = directory.take(uuid)
-    except ClockBusy as error:
-        return Restored(uuid=uuid, outcome="live", message=error.message)
-    except ClockError as error:
-        return Restored(uuid=uuid, outcome="failed", message=str(error))
-    try:
-        return _restore_taken(directory, uuid, access)
-    except ClockBusy as error:
-        return Restored(uuid=uuid, outcome="live", message=str(error))
-    except ClockError as error:
-        tried = directory.last_failure(uuid)
-        message = f"{error}; the guardian had failed too: {tried}" if tried else str(error)
-        return Restored(uuid=uuid, outcome="failed", message=message)
-    finally:
-        os.close(lock_fd)
-
-
-def _restore_taken(directory: LeaseDirectory, uuid: str, access: Access) -> Restored:
-    notes: list[str] = []
-    before = directory.read(uuid)
-    kept = _settle_old(directory, uuid, access, notes)
-    if kept is not None:
-        text = f"{kept.name or uuid} is kept at {kept.requested_mhz} MHz on purpose"
-        return Restored(uuid=uuid, outcome="kept", message=text)
-    if notes:
-        return Restored(uuid=uuid, outcome="restored", message=notes[0])
-    name = before.name if before is not None and before.name else uuid
-    text = f"{name}: the journal of an earlier boot was dropped; a reboot unlocks"
-    return Restored(uuid=uuid, outcome="discarded", message=text)
-
-
-def known_state(controller: ClockController, *, path: Path | None = None) -> ClockState:
-    """The controller's state with what the journal knows of locks made by usv-tui."""
-    state = controller.state()
-    if not isinstance(controller, HardwareClocks):
-        return state
-    with contextlib.closing(LeaseDirectory.open(path, create=False)) as directory:
-        entry = directory.read(controller.uuid)
-    if entry is None or owner_of(entry) is Owner.OLD_BOOT:
-        return state
-    who = {
-        Owner.LIVE: f"by usv-tui, pid {entry.pid}",
-        Owner.DEAD: f"by a run that died, pid {entry.pid}: `usv-tui clocks restore` undoes it",
-        Owner.ELSEWHERE: f"by usv-tui on {entry.host}",
-    }[owner_of(entry)]
-    if entry.keep:
-        who = "on purpose: `usv-tui clocks unlock` undoes it"
-    return msgspec.structs.replace(
-        state,
-        hold=ClockHold.PENDING,
-        locked_mhz=entry.requested_mhz,
-        mem_locked_mhz=entry.mem_mhz,
-        evidence=f"locked at {entry.requested_mhz} MHz {who}",
-    )
-
-
-def unlock(controller: ClockController, *, path: Path | None = None) -> str:
-    """Undo a kept or left-over lock; without any on record, reset the device all the same.
-
-    Returns what was done, in a line.
-
-    Raises:
-        ClockBusy: a live run holds it.
-        ClockError: it could not be done; the message has the command to type.
-    """
-    if not isinstance(controller, HardwareClocks):
-        controller.undo(controller.plan_undo())
-        return "unlocked"
-    with contextlib.ExitStack() as stack:
-        stack.callback(controller.close)
-        directory = stack.enter_context(contextlib.closing(LeaseDirectory.open(path)))
-        stack.callback(os.close, directory.take(controller.uuid))
-        notes: list[str] = []
-        kept = _settle_old(directory, controller.uuid, controller.access, notes)
-        if notes:
-            return notes[0]
-        if kept is None:
-            controller.undo(_plain_reset(controller))
-            return f"{controller.info.name}: reset, though no lock of ours was on record"
-        controller.undo(kept.undo)
-        directory.remove(controller.uuid)
-        return f"{controller.info.name}: unlocked from {kept.requested_mhz} MHz"
-
-
-def _plain_reset(controller: HardwareClocks) -> ClockUndo:
-    is_amd = controller.kind == "amd"
-    return ClockUndo(
-        uuid=controller.uuid,
-        kind=controller.kind,
-        pci=(controller.info.pci or "").lower() if is_amd else controller.info.pci,
-        actions=[["level", "auto", "", ""]] if is_amd else [["reset-sm"]],
-    )
+__all__ = ["ClockLease", "acquire", "known_state", "restore_all", "unlock"]
