@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from textual import events
@@ -67,7 +67,7 @@ class ScreenOptions:
     """How to show, as opposed to what to measure."""
 
     title: str = ""
-    """What the first frame says beside the program's name."""
+    """The benchmark file; the first frame says its name."""
     fps: float = DEFAULT_FPS
     ascii_only: bool | None = None
     """None asks the environment."""
@@ -151,6 +151,11 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         self._cpu_shares = _Share()
         self._saved_handlers: dict[int, Any] = {}
 
+    @property
+    def bytes_written(self) -> int:
+        """What the terminal has taken so far."""
+        return self._driver.bytes_written if isinstance(self._driver, TtyDriver) else 0
+
     # -- beginning
 
     def get_default_screen(self) -> Stage:
@@ -173,7 +178,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
 
     def _first_line(self, width: int) -> Strip:
         """The header before anything is known."""
-        words = f" usv-tui  {self.look.text(self.options.title)}  starting"
+        words = f" usv-tui  {self.look.text(PurePath(self.options.title).name)}  starting"
         return text.strip(
             [(words + self.look.glyphs.ellipsis, self.look.bar)], width, self.look.bar
         )
@@ -209,7 +214,8 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             self.failure = error
             self.exit(ScreenEnd("refused", int(error.exit_code)))
             return
-        self.presenter = Presenter(self._controller, self.look, self.options.desk)
+        desk = self.options.desk or getattr(self._controller, "desk", None)
+        self.presenter = Presenter(self._controller, self.look, desk)
         self.frame()
         gc.collect()
         gc.freeze()

@@ -64,16 +64,6 @@ class _Terminal:
 _taken = _Terminal()
 
 
-def has_terminal() -> bool:
-    """True when this process has a controlling terminal that can be opened."""
-    try:
-        fd = os.open(TTY, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    os.close(fd)
-    return True
-
-
 def restore_terminal() -> None:
     """Put the terminal back as it was; does nothing when it is not taken.
 
@@ -249,12 +239,13 @@ class TtyDriver(Driver):
         self._send_size()
 
     def _set_raw(self) -> None:
-        """Keys one by one, unechoed, and Ctrl-C as a key."""
+        """Keys one by one, unechoed, Ctrl-C as a key; output goes out as it is."""
         if _taken.attributes is None:
             return
         raw = list(_taken.attributes)
         raw[6] = list(raw[6])
         raw[0] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
+        raw[1] &= ~termios.OPOST
         raw[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
         raw[6][termios.VMIN] = 1
         raw[6][termios.VTIME] = 0

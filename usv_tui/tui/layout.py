@@ -137,6 +137,9 @@ def _grant_rest(layout: Layout, contents: Contents) -> None:
     _take(layout, "rows", min(rows, max(6, layout.height // 3)))
     if layout.height >= 30:
         _take(layout, "header", 2)
+        if layout.plot:
+            _take(layout, "plot", 10)
+        _take(layout, "pane", 2)
         _take(layout, "advice", min(contents.advice, 6))
         _take(layout, "pane", 4)
         if layout.plot and layout.quantities and layout.height - layout.used >= 9:
@@ -144,7 +147,7 @@ def _grant_rest(layout: Layout, contents: Contents) -> None:
     if layout.plot:
         _take(layout, "plot", max(8, layout.height * 2 // 5))
     _take(layout, "rows", rows)
-    _take(layout, "pane", max(4, layout.height // 4))
+    _take(layout, "pane", max(4, layout.height // 8))
     _take(layout, "plot" if layout.plot else "pane", layout.height)
 
 

@@ -283,6 +283,11 @@ def _colour_look(glyphs: Glyphs, variables: Mapping[str, str], *, is_dark: bool)
     def on(colour: Color, *, bold: bool = False) -> Style:
         return Style(color=colour, bgcolor=back, bold=bold or None)
 
+    def told(name: str, fallback: str, *, bold: bool = False) -> Style:
+        """A theme's signal colour, darkened on light backgrounds until it can be read."""
+        colour = _colour(variables, name, fallback)
+        return on(colour if is_dark else _between(colour, fore), bold=bold)
+
     panel = _colour(variables, "panel", "#303030" if is_dark else "#d8d8d8")
     series = _DARK_SERIES if is_dark else _LIGHT_SERIES
     return Look(
@@ -290,10 +295,10 @@ def _colour_look(glyphs: Glyphs, variables: Mapping[str, str], *, is_dark: bool)
         base=on(fore),
         dim=on(_between(fore, back)),
         strong=on(fore, bold=True),
-        good=on(_colour(variables, "success", "green")),
-        bad=on(_colour(variables, "error", "red"), bold=True),
-        warn=on(_colour(variables, "warning", "yellow"), bold=True),
-        info=on(_colour(variables, "accent", "cyan")),
+        good=told("success", "green"),
+        bad=told("error", "red", bold=True),
+        warn=told("warning", "yellow", bold=True),
+        info=told("primary", "cyan"),
         bar=Style(color=fore, bgcolor=panel),
         key=on(fore, bold=True),
         median=on(fore, bold=True),

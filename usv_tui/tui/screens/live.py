@@ -7,7 +7,8 @@ from usv_tui.tui import text
 from usv_tui.tui.keys import LIVE
 from usv_tui.tui.layout import Contents, Layout, arrange
 from usv_tui.tui.view import PANES, Scene, TimeAxis
-from usv_tui.tui.widgets import advice, bar, chart, setup, spread
+from usv_tui.tui.widgets import bar, chart, setup, spread
+from usv_tui.tui.widgets.advice import AdvicePanel
 from usv_tui.tui.widgets.chart import GUTTER, Chart
 from usv_tui.tui.widgets.log import Log
 from usv_tui.tui.widgets.strips import HOLD_NS, Strips, missing_text, offered
@@ -28,13 +29,17 @@ class LiveScreen:
         self.chart = Chart()
         self.strips = Strips()
         self.log = Log()
+        self.advice = AdvicePanel()
         self.layout = Layout(0, 0)
+        self._keys: Strip | None = None
         self.axis: TimeAxis | None = None
         """The time axis of the last frame; None while no chart is shown."""
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The whole screen."""
-        layout = self.layout = arrange(width, height, _contents(scene))
+        layout = self.layout = arrange(
+            width, height, _contents(scene, self.advice.lines_wanted(scene))
+        )
         out: list[Line] = [(line,) for line in bar.header(scene, width, layout.header)]
         rows = layout.heading + layout.rows
         is_headed = layout.heading > 0
@@ -44,7 +49,7 @@ class LiveScreen:
         while len(out) < height - layout.footer:
             out.append((text.blank(width, scene.look.base),))
         if layout.footer:
-            out.append((_footer(scene, width),))
+            out.append((self._footer(scene, width),))
         return out[:height]
 
     def _narrow(self, scene: Scene, layout: Layout) -> list[Line]:
@@ -55,7 +60,7 @@ class LiveScreen:
         if layout.plot:
             parts += self._charts(scene, layout, width)
         if layout.advice:
-            parts += advice.lines(scene, width, layout.advice)
+            parts += self.advice.lines(scene, width, layout.advice)
         if layout.pane:
             parts += self._pane(scene, width, layout.pane)
         return [(line,) for line in parts]
@@ -65,7 +70,7 @@ class LiveScreen:
         left = self._charts(scene, layout, layout.left)
         if layout.telemetry:
             left.append(bar.telemetry_line(scene, layout.left))
-        right = advice.lines(scene, layout.right, layout.advice)
+        right = self.advice.lines(scene, layout.right, layout.advice)
         right += self._pane(scene, layout.right, layout.pane)
         lines = max(len(left), len(right))
         left = text.exactly(left, layout.left, lines, look.base)
@@ -96,25 +101,26 @@ class LiveScreen:
             return shown + self.log.lines(scene, width, height - len(shown))
         return self.log.lines(scene, width, height)
 
+    def _footer(self, scene: Scene, width: int) -> Strip:
+        view, look = scene.view, scene.look
+        if view.editing:
+            return bar.prompt("/", view.pattern, look, width)
+        if view.message and scene.now_ns < view.message_until_ns:
+            return bar.message(view.message, look, width)
+        if self._keys is None or self._keys.cell_length != width:
+            self._keys = bar.footer(LIVE, look, width)
+        return self._keys
 
-def _contents(scene: Scene) -> Contents:
+
+def _contents(scene: Scene, advice_lines: int) -> Contents:
     snapshot = scene.snapshot
     return Contents(
         rows=len(scene.view.visible(snapshot)),
         quantities=len(offered(snapshot)),
         has_missing=bool(missing_text(snapshot)),
-        advice=advice.lines_wanted(scene),
+        advice=advice_lines,
         wants_pane=scene.view.pane != PANES[0] or scene.view.log_end is not None,
     )
-
-
-def _footer(scene: Scene, width: int) -> Strip:
-    view, look = scene.view, scene.look
-    if view.editing:
-        return bar.prompt("/", view.pattern, look, width)
-    if view.message and scene.now_ns < view.message_until_ns:
-        return bar.message(view.message, look, width)
-    return bar.footer(LIVE, look, width)
 
 
 def _cursor_title(scene: Scene, axis: TimeAxis, width: int) -> Strip:

@@ -132,7 +132,7 @@ def _scatter(
         (text.right(labels.get(i, ""), GUTTER - 1) + look.glyphs.axis, look.dim)
         for i in range(PLOT_HEIGHT)
     ]
-    plot = RowCache().strips(heads, raster.texts(look.glyphs), raster.owner, (look.base, style))
+    plot = RowCache().strips(heads, raster, (look.base, style), look.glyphs)
     low, high = f"{across.low:.0f}", f"{across.high:.0f}"
     axis = " " * GUTTER + low + " " * max(1, room - len(low) - len(high)) + high
     return [

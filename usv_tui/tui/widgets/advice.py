@@ -3,8 +3,8 @@
 from rich.style import Style
 from textual.strip import Strip
 
-from usv_tui.model import Verdict
-from usv_tui.report.advice_text import advice_text, short_text
+from usv_tui.model import Advice, Verdict
+from usv_tui.report.advice_text import AdviceText, advice_text, short_text
 from usv_tui.tui import text
 from usv_tui.tui.look import Look
 from usv_tui.tui.view import Scene
@@ -27,11 +27,41 @@ def names_of(scene: Scene) -> dict[int, str]:
     return {row.bench: scene.look.text(row.name) for row in scene.snapshot.rows}
 
 
-def lines(scene: Scene, width: int, height: int) -> list[Strip]:
-    """One line with the gist, or a panel with evidence and command."""
+class AdvicePanel:
+    """Draws the advice; the same advice gives the same lines without work."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] = ()
+        self._said = advice_text(Advice())
+        self._lines: dict[tuple[int, int], list[Strip]] = {}
+
+    def lines_wanted(self, scene: Scene) -> int:
+        """How many lines the whole panel takes."""
+        self._look_at(scene)
+        return 1 + len(self._said.evidence) + (1 if _what_to_do(scene) else 0)
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Strip]:
+        """One line with the gist, or a panel with evidence and command."""
+        self._look_at(scene)
+        known = self._lines.get((width, height))
+        if known is None:
+            known = self._lines[width, height] = _draw(scene, self._said, width, height)
+        return known
+
+    def _look_at(self, scene: Scene) -> None:
+        snapshot = scene.snapshot
+        seen = (snapshot.advice, snapshot.clocks, scene.look)
+        known = len(self._seen) == 5 and all(a is b for a, b in zip(seen, self._seen, strict=False))
+        rest = (scene.command, len(snapshot.rows))
+        if not known or rest != self._seen[3:]:
+            self._seen = (*seen, *rest)
+            self._said = advice_text(snapshot.advice, names_of(scene))
+            self._lines.clear()
+
+
+def _draw(scene: Scene, said: AdviceText, width: int, height: int) -> list[Strip]:
     look, advice = scene.look, scene.snapshot.advice
     ellipsis = look.glyphs.ellipsis
-    said = advice_text(advice, names_of(scene))
     head: list[text.Run] = [
         (" ADVICE  ", look.dim),
         (said.word, verdict_style(advice.verdict, look)),
@@ -40,23 +70,15 @@ def lines(scene: Scene, width: int, height: int) -> list[Strip]:
     gist = short_text(advice) if height < 3 else said.meaning
     head.append(("  " + text.clip(look.own(gist), room, ellipsis), look.base))
     out = [text.strip(head, width, look.base)]
-    if height < 2:
-        return text.exactly(out, width, height, look.base)
     command = _what_to_do(scene)
     room_for_facts = height - 1 - (1 if command else 0)
     for fact in said.evidence[: max(0, room_for_facts)]:
         words = text.clip(look.own(fact), width - 3, ellipsis)
         out.append(text.strip([(f"  {words}", look.base)], width, look.base))
-    if command:
+    if command and height > 1:
         words = text.clip(look.own(command), width - 3, ellipsis)
         out.append(text.strip([(f"  {words}", look.dim)], width, look.base))
     return text.exactly(out, width, height, look.base)
-
-
-def lines_wanted(scene: Scene) -> int:
-    """How many lines the whole panel takes."""
-    said = advice_text(scene.snapshot.advice)
-    return 1 + len(said.evidence) + (1 if _what_to_do(scene) else 0)
 
 
 def _what_to_do(scene: Scene) -> str:

@@ -33,6 +33,8 @@ WIDEST_MEDIAN = 101
 RANGE_PART = 0.025
 """Part of the samples that may lie beyond the value axis on either side; a second mode that holds
 more than this is always on the chart."""
+FENCE = 3.0
+"""Up to so many quartile ranges beyond the quartiles, nearly all samples are on the chart."""
 _NONE, _SERIES, _DIM, _MEDIAN, _ALERT, _CURSOR = range(6)
 
 
@@ -89,7 +91,7 @@ class Chart:
         if width <= GUTTER:
             return [text.strip([head], width, look.base) for head in heads], picture
         styles = self._styles_of(scene, row)
-        lines = self._cache.strips(heads, raster.texts(look.glyphs), raster.owner, styles)
+        lines = self._cache.strips(heads, raster, styles, look.glyphs)
         return lines, picture
 
     def _styles_of(self, scene: Scene, row: RowView | None) -> tuple[Style, ...]:
@@ -130,7 +132,7 @@ def _usable(series: Series) -> _Points:
 def _rows_of(values: FloatArray, scale: Scale, rows: int) -> Index:
     """Dot rows from the top; outside the plot for values beyond the limits."""
     part = (scale.high - values) / (scale.high - scale.low)
-    return np.clip(np.floor(part * rows), -1e6, 1e6).astype(np.intp)
+    return np.minimum(np.maximum(np.floor(part * rows), -1e6), 1e6).astype(np.intp)
 
 
 def _draw_samples(
@@ -145,8 +147,7 @@ def _draw_samples(
     if not picture.samples:
         return
     shown = points.counted if len(points.counted) else points.seconds
-    low, high = quantiles(shown, RANGE_PART, 1 - RANGE_PART)
-    scale.fit(low, high)
+    scale.fit(*_shown_range(shown))
     dots_high = 4 * raster.height
     x = ((points.t_ns - axis.from_ns) // axis.step_ns).astype(np.intp)
     y = _rows_of(points.seconds, scale, dots_high)
@@ -156,6 +157,14 @@ def _draw_samples(
     _draw_cloud(scene, x[inside], y[inside], points.excluded[inside], raster, picture)
     _draw_beyond(scene, x, y, raster)
     _draw_median(scene, points, axis, raster, scale, picture)
+
+
+def _shown_range(values: FloatArray) -> tuple[float, float]:
+    """What must be on the value axis: the bulk, any second mode, but not every straggler."""
+    least, first, third, most = quantiles(values, 0.005, 0.25, 0.75, 0.995)
+    low, high = quantiles(values, RANGE_PART, 1 - RANGE_PART)
+    reach = FENCE * (third - first)
+    return min(low, max(least, first - reach)), max(high, min(most, third + reach))
 
 
 def _draw_cloud(

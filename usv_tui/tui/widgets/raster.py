@@ -59,11 +59,18 @@ class Raster:
         flat = np.bincount(cell, minlength=self.height * self.width)
         return flat.reshape(self.height, self.width)
 
+    def owners_for_runs(self) -> Owners:
+        """Owners of cells, where a blank cell belongs to what is on its left: runs stay few."""
+        blank = (self.bits == 0) & ((self.over == 0) | (self.over == _SPACE))
+        index = np.where(blank, 0, np.arange(self.width))
+        np.maximum.accumulate(index, axis=1, out=index)
+        return np.take_along_axis(self.owner, index, axis=1)
+
     def texts(self, glyphs: Glyphs) -> list[str]:
         """The rows as text."""
         table = _ASCII_TEXT if glyphs.is_ascii else _BRAILLE_TEXT
         codes = np.where(self.over != 0, self.over, table[self.bits])
-        text = codes.astype("<u2").tobytes().decode("utf-16-le")
+        text = codes.tobytes().decode("utf-16-le")
         return [text[i * self.width : (i + 1) * self.width] for i in range(self.height)]
 
 
@@ -75,45 +82,42 @@ class RowCache:
 
     def __init__(self) -> None:
         self._rows: list[tuple[object, Strip]] = []
+        self._styles: Sequence[Style] = ()
 
     def strips(
         self,
         heads: Sequence[tuple[str, Style]],
-        texts: Sequence[str],
-        owner: Owners,
+        raster: Raster,
         styles: Sequence[Style],
+        glyphs: Glyphs,
     ) -> list[Strip]:
         """One strip a row: its head (label and axis), then its cells in their owners' styles."""
-        rows = self._rows
-        out: list[Strip] = []
+        texts = raster.texts(glyphs)
+        owners = raster.owners_for_runs()
+        if styles is not self._styles:
+            self._styles, self._rows = styles, []
+        known = self._rows
+        edges = np.flatnonzero(np.diff(owners, axis=1, append=255)).tolist()
+        flat = owners.reshape(-1)[edges].tolist()
+        width, cursor = raster.width, 0
+        rows: list[tuple[object, Strip]] = []
         for index, (head, text) in enumerate(zip(heads, texts, strict=True)):
-            owners = owner[index]
-            key = (head, text, owners.tobytes(), styles)
-            if index < len(rows) and rows[index][0] == key:
-                out.append(rows[index][1])
+            first = cursor
+            last_edge = (index + 1) * width - 1
+            while edges[cursor] < last_edge:
+                cursor += 1
+            cursor += 1
+            ends = edges[first:cursor]
+            key = (head, text, tuple(ends), tuple(flat[first:cursor]))
+            if index < len(known) and known[index][0] == key:
+                rows.append(known[index])
                 continue
-            strip = _row_strip(head, text, owners, styles)
-            if index < len(rows):
-                rows[index] = (key, strip)
-            else:
-                rows.append((key, strip))
-            out.append(strip)
-        return out
-
-
-def _row_strip(
-    head: tuple[str, Style], text: str, owners: Owners, styles: Sequence[Style]
-) -> Strip:
-    """Runs of one owner; a blank cell belongs to whatever is on its left, so runs stay few."""
-    segments = [Segment(*head)] if head[0] else []
-    blank = np.frombuffer(text.encode("utf-16-le"), dtype="<u2") == _SPACE
-    if blank.any():
-        index = np.where(blank, 0, np.arange(len(owners)))
-        np.maximum.accumulate(index, out=index)
-        owners = owners[index]
-    edges = np.flatnonzero(np.diff(owners)) + 1
-    start = 0
-    for end in (*edges.tolist(), len(text)):
-        segments.append(Segment(text[start:end], styles[owners[start]]))
-        start = end
-    return Strip(segments, len(head[0]) + len(text))
+            base = index * width - 1
+            segments = [Segment(*head)] if head[0] else []
+            start = 0
+            for end, owner in zip(ends, flat[first:cursor], strict=True):
+                segments.append(Segment(text[start : end - base], styles[owner]))
+                start = end - base
+            rows.append((key, Strip(segments, len(head[0]) + width)))
+        self._rows = rows
+        return [strip for _, strip in rows]

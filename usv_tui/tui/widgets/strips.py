@@ -9,6 +9,7 @@ from textual.strip import Strip
 from usv_tui.model import Reading, SensorInfo, is_usable, reason_words
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
 from usv_tui.tui import text
+from usv_tui.tui.look import Look
 from usv_tui.tui.view import Scene, TimeAxis
 from usv_tui.tui.widgets.chart import GUTTER
 from usv_tui.tui.widgets.columns import Index, by_column, filled
@@ -112,6 +113,8 @@ class Strips:
     def __init__(self) -> None:
         self._scales: dict[tuple[str, int], Scale] = {}
         self._caches: dict[str, RowCache] = {}
+        self._look: Look | None = None
+        self._styles: tuple[Style, ...] = ()
 
     def lines(self, scene: Scene, axis: TimeAxis, width: int, each: int) -> list[Strip]:
         """`each` lines for every quantity that has values."""
@@ -137,8 +140,13 @@ class Strips:
         if width <= GUTTER:
             return [text.strip([head], width, scene.look.base) for head in heads]
         cache = self._caches.setdefault(quantity.field, RowCache())
-        styles = (scene.look.base, scene.look.info, scene.look.dim)
-        return cache.strips(heads, raster.texts(scene.look.glyphs), raster.owner, styles)
+        return cache.strips(heads, raster, self._styles_of(scene.look), scene.look.glyphs)
+
+    def _styles_of(self, look: Look) -> tuple[Style, ...]:
+        """The same tuple for the same look, so that rows can be kept."""
+        if self._look is not look:
+            self._look, self._styles = look, (look.base, look.info, look.dim)
+        return self._styles
 
 
 def _draw(
@@ -156,8 +164,8 @@ def _draw(
     x, low, high = _held(columns.x, least, most, values[columns.end - 1], axis)
     rows = 4 * raster.height
     last = rows - 1
-    top = np.clip(((1 - _part(high, scale)) * rows).astype(np.intp), 0, last)
-    bottom = np.clip(((1 - _part(low, scale)) * rows).astype(np.intp), 0, last)
+    top = np.minimum(np.maximum((1 - _part(high, scale)) * rows, 0), last).astype(np.intp)
+    bottom = np.minimum(np.maximum((1 - _part(low, scale)) * rows, 0), last).astype(np.intp)
     follows = np.diff(x) == 1
     reach_up = np.minimum(top[1:], bottom[:-1])
     reach_down = np.maximum(bottom[1:], top[:-1])

@@ -43,6 +43,15 @@ class Column:
     is_left: bool = False
 
 
+@dataclass(slots=True)
+class Filled:
+    """A column that is shown: its width, and its cells for the shown rows."""
+
+    column: Column
+    width: int
+    cells: list[Cell]
+
+
 class Sparkline:
     """Trends as block glyphs; the same values give the same text without work."""
 
@@ -89,7 +98,7 @@ class Table:
         self._top = 0
         self._shown: tuple[RowView, ...] = ()
         self._trends = Sparkline()
-        self._strips: dict[str, tuple[object, Strip]] = {}
+        self._strips: dict[int, tuple[list[text.Run], Strip]] = {}
 
     @property
     def unit(self) -> Unit:
@@ -111,9 +120,15 @@ class Table:
         columns, name_width = self._arrange(scene, rows, shown, width)
         out = [self._heading(scene, rows, shown, columns, name_width, width)] if headed else []
         chosen = scene.row
-        for row in shown:
+        for index, row in enumerate(shown):
             is_chosen = chosen is not None and row.bench == chosen.bench
-            out.append(self._line(scene, row, columns, name_width, width, is_chosen=is_chosen))
+            runs = _name_runs(scene, row, name_width, is_chosen=is_chosen)
+            if row.state is RowState.FAILED:
+                runs.append(_failure(scene, row, width - 3 - name_width))
+            else:
+                for column in columns:
+                    runs.append(self._cell_run(scene, row, column, index, is_chosen=is_chosen))
+            out.append(self._strip(row.bench, runs, width, look))
         if not rows and body > 0:
             out.append(text.strip([(_empty_text(scene), look.dim)], width, look.base))
         return text.exactly(out, width, height, look.base)
@@ -142,8 +157,8 @@ class Table:
 
     def _arrange(
         self, scene: Scene, rows: Sequence[RowView], shown: Sequence[RowView], width: int
-    ) -> tuple[list[tuple[Column, int]], int]:
-        """The columns that fit with their widths, and the name's width."""
+    ) -> tuple[list[Filled], int]:
+        """The columns that fit, filled and with their widths, and the name's width."""
         columns = self._columns(scene, rows)
         key = (self.unit, scene.view.columns, width)
         if key != self._width_key:
@@ -152,33 +167,37 @@ class Table:
         wanted = min(max(longest, NAME_LEAST), NAME_MOST)
         room = width - 2  # the cursor and the swatch
         least = max(NAME_LEAST, min(wanted, 14, room // 4))
-        taken: list[tuple[Column, int]] = []
+        taken: list[Filled] = []
         left = room - least - 1
         for column in sorted(columns, key=lambda c: c.rank):
-            cells = self._cells_of(column, shown)
-            if cells + 1 > left:
+            cells = [column.cell(row) for row in shown]
+            cell_width = self._width_of(column, cells)
+            if cell_width + 1 > left:
                 if column.key not in ("median", "state"):
                     break
-                cells = left - 1
-            if cells > 0:
-                taken.append((column, cells))
-                left -= cells + 1
+                cell_width = left - 1
+            if cell_width > 0:
+                taken.append(Filled(column, cell_width, cells))
+                left -= cell_width + 1
         name = min(wanted, least + max(0, left))
         left -= name - least
         order = {column.key: index for index, column in enumerate(columns)}
-        taken.sort(key=lambda pair: order[pair[0].key])
-        return [(c, w + _extra(c, w, left)) for c, w in taken], max(1, name)
+        taken.sort(key=lambda filled: order[filled.column.key])
+        for filled in taken:
+            if filled.column.key == "trend":  # it takes what nobody else wants
+                filled.width += min(max(0, left), TREND_MOST - filled.width)
+        return taken, max(1, name)
 
-    def _cells_of(self, column: Column, shown: Sequence[RowView]) -> int:
+    def _width_of(self, column: Column, cells: Sequence[Cell]) -> int:
         if column.key == "trend":
             return TREND_LEAST
-        widest = max((text.width_of(column.cell(r).text) for r in shown), default=0)
+        widest = max((text.width_of(cell.text) for cell in cells), default=0)
         heading = 9 if column.key == "ratio" else text.width_of(column.heading)
-        cells = max(heading, widest, self._widths.get(column.key, 0))
+        width = max(heading, widest, self._widths.get(column.key, 0))
         if column.key == "state":
-            cells = min(max(cells, 8), 24)
-        self._widths[column.key] = cells
-        return cells
+            width = min(max(width, 8), 24)
+        self._widths[column.key] = width
+        return width
 
     def _columns(self, scene: Scene, rows: Sequence[RowView]) -> list[Column]:
         """All columns that have something to show, in their order on the screen."""
@@ -211,60 +230,48 @@ class Table:
         scene: Scene,
         rows: Sequence[RowView],
         shown: Sequence[RowView],
-        columns: Sequence[tuple[Column, int]],
+        columns: Sequence[Filled],
         name_width: int,
         width: int,
     ) -> Strip:
         look = scene.look
         name = _name_heading(scene, rows, shown, name_width)
         runs: list[text.Run] = [(f"  {text.left(name, name_width)}", look.dim)]
-        for column, cells in columns:
+        for filled in columns:
+            column, cells = filled.column, filled.width
             heading = text.clip(column.heading, cells, look.glyphs.ellipsis)
             fitted = text.left(heading, cells) if column.is_left else text.right(heading, cells)
             runs.append((f" {fitted}", look.dim))
         return text.strip(runs, width, look.base)
 
-    def _line(
-        self,
-        scene: Scene,
-        row: RowView,
-        columns: Sequence[tuple[Column, int]],
-        name_width: int,
-        width: int,
-        *,
-        is_chosen: bool,
-    ) -> Strip:
-        look = scene.look
-        name = key_of(row, scene.snapshot)
-        runs = _name_runs(scene, row, name_width, is_chosen=is_chosen)
-        if row.state is RowState.FAILED:
-            room = width - 3 - name_width
-            error = look.text(row.error or row.detail or "failed")
-            words = f"{look.glyphs.bad} failed: {error}"
-            runs.append((" " + text.clip(words, room, look.glyphs.ellipsis), look.bad))
-        else:
-            for column, cells in columns:
-                runs.extend(self._cell_runs(scene, row, column, cells, is_chosen=is_chosen))
-        key = (tuple(runs), width)
-        known = self._strips.get(name)
-        if known is not None and known[0] == key:
+    def _strip(self, bench: int, runs: list[text.Run], width: int, look: Look) -> Strip:
+        """The row's strip; the same one as long as nothing in it changes."""
+        known = self._strips.get(bench)
+        if known is not None and known[0] == runs and known[1].cell_length == width:
             return known[1]
         strip = text.strip(runs, width, look.base)
-        self._strips[name] = (key, strip)
+        self._strips[bench] = (runs, strip)
         return strip
 
-    def _cell_runs(
-        self, scene: Scene, row: RowView, column: Column, cells: int, *, is_chosen: bool
-    ) -> list[text.Run]:
-        look = scene.look
-        if column.key == "trend":
-            drawn = self._trends.text(row.bench, row.trend, cells, look.glyphs.blocks)
-            return [(" ", look.base), (drawn, look.of_series(row.name))]
-        cell = column.cell(row)
-        words = text.clip(cell.text, cells, look.glyphs.ellipsis)
-        fitted = text.left(words, cells) if column.is_left else text.right(words, cells)
-        style = look.strong if is_chosen and cell.style is look.base else cell.style
-        return [(f" {fitted}", style)]
+    def _cell_run(
+        self, scene: Scene, row: RowView, filled: Filled, index: int, *, is_chosen: bool
+    ) -> text.Run:
+        look, width = scene.look, filled.width
+        if filled.column.key == "trend":
+            drawn = self._trends.text(row.bench, row.trend, width, look.glyphs.blocks)
+            return (f" {drawn}", look.of_series(row.name))
+        cell = filled.cells[index]
+        words = text.clip(cell.text, width, look.glyphs.ellipsis)
+        fitted = text.left(words, width) if filled.column.is_left else text.right(words, width)
+        return (f" {fitted}", look.strong if is_chosen and cell.style is look.base else cell.style)
+
+
+def _failure(scene: Scene, row: RowView, room: int) -> text.Run:
+    """What went wrong, in the place of the figures."""
+    look = scene.look
+    error = look.text(row.error or row.detail or "see the traceback")
+    words = f" {look.glyphs.bad} failed: {error}"
+    return (text.clip(words, room + 1, look.glyphs.ellipsis), look.bad)
 
 
 def _value_columns(
@@ -300,11 +307,6 @@ def _value_columns(
 
 def _stats(row: RowView, scene: Scene) -> Stats:
     return row.whole if scene.view.columns == "whole" else row.rolling
-
-
-def _extra(column: Column, cells: int, left: int) -> int:
-    """The trend takes what nobody else wants."""
-    return min(max(0, left), TREND_MOST - cells) if column.key == "trend" else 0
 
 
 def _decimals(rows: Sequence[RowView], unit: Unit) -> int:
