@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from usv_tui.engine.phases import PhaseCollector
+from usv_tui.engine.runner import Flusher
 from usv_tui.engine.worker import Prepared
 from usv_tui.errors import UsageError
 from usv_tui.sim import CARDS, describe, find_card, find_scenario, load
@@ -56,8 +58,14 @@ class Simulation:
         """The card's time begins; what the worker needs, and the session for its sensors."""
         session = load(self._scenario.name, self._card.key, seed=self._seed, blocker=self._blocker)
         suite = None if self._file else session.suite
+        session.timer.phases = PhaseCollector(session.timer.mark)
+        flusher = Flusher(
+            session.gpu.flush,
+            flush_bytes=session.gpu.flush_bytes,
+            l2_bytes=session.card.l2_bytes,
+        )
         prepared = Prepared(
-            self.device, "simulated: ground truth is known", {}, suite, session.timer
+            self.device, "simulated: ground truth is known", {}, suite, session.timer, flusher
         )
         return prepared, session
 

@@ -35,6 +35,7 @@ class Prepared(NamedTuple):
     suite: Suite | None
     """Its own benchmarks; None for those of the file."""
     timer: Timer
+    flusher: Flusher
 
 
 def work(
@@ -93,7 +94,7 @@ def _work(
         wake=wake,
         gate=gate,
         time_source=clock,
-        make_flusher=None if prepared else lambda: make_flusher(config, torch),
+        make_flusher=lambda: prepared.flusher if prepared else make_flusher(config, torch),
     )
     return runner.run()
 

@@ -114,6 +114,7 @@ class ChildSource:
         self._queue: deque[AnyRecord] = deque()
         self._has_ended = False
         """The loop has said its last word: how the process leaves does not matter any more."""
+        self._is_closing = False
         read_fd, write_fd = os.pipe()
         environment = dict(os.environ, USV_TUI_RECORDS_FD=str(write_fd))
         self._process = subprocess.Popen(
@@ -154,7 +155,7 @@ class ChildSource:
             self._has_ended |= any(isinstance(r, Progress) and r.phase == "ended" for r in records)
             self._queue.extend(records)
         code = self._process.wait()
-        if not self._has_ended:
+        if not self._has_ended and not self._is_closing:
             now_ns = self._time.now_ns()
             what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             self._queue.append(
@@ -182,6 +183,7 @@ class ChildSource:
 
     def close(self, timeout_s: float) -> bool:
         """Stop, then terminate, then kill. True when the loop ended in order."""
+        self._is_closing = True
         self.command(Command("stop", "quit"))
         for stop in (None, self._process.terminate, self._process.kill):
             if stop is not None:
