@@ -1,0 +1,253 @@
+"""Locking during a session: wishes become jobs, and what came of them becomes records."""
+
+import msgspec
+import pytest
+
+from usv_tui.errors import ClockError, ClockRefused
+from usv_tui.model import Advice, ClockHold, ClockState, ClockUndo, DeviceInfo, Reading, Verdict
+from usv_tui.records import Clocks, Noted
+from usv_tui.session.desk import ClockDesk
+from usv_tui.timesource import ManualTime
+
+SUPPORTED = list(range(1200, 1981, 15))
+INFO = DeviceInfo(uuid="sim-0", name="card", kind="sim", base_sm_mhz=1590, simulated=True)
+
+
+class Card:
+    """A controller that keeps what was asked of it."""
+
+    uuid = "sim-0"
+    kind = "sim"
+
+    def __init__(self, *, refuses="", concerns=(), undo_fails=False):
+        self.locked = None
+        self.refuses = refuses
+        self.concerns = list(concerns)
+        self.undo_fails = undo_fails
+
+    def state(self):
+        """What can be read."""
+        return ClockState(
+            hold=ClockHold.UNKNOWN,
+            can_lock=True,
+            supported_mhz=SUPPORTED,
+            concerns=self.concerns,
+        )
+
+    def plan_undo(self):
+        """Nothing to remember."""
+        return ClockUndo(uuid=self.uuid, kind=self.kind)
+
+    def lock(self, sm_mhz, mem_mhz=None):
+        """Lock, or refuse as told."""
+        if self.refuses:
+            raise ClockRefused(self.refuses)
+        self.locked = sm_mhz
+
+    def undo(self, undo):
+        """Unlock, or fail as told."""
+        if self.undo_fails:
+            raise ClockError("cannot be undone: type this")
+        self.locked = None
+
+    def supported_mhz(self):
+        """The steps."""
+        return SUPPORTED
+
+
+def desk_over(card, **options):
+    """A desk whose device is known, with its first look done."""
+    desk = ClockDesk(lambda _: card, time_source=ManualTime(1), **options)
+    desk.on_device(INFO)
+    settle(desk)
+    return desk
+
+
+def settle(desk):
+    """Wait for the job, take what came of it."""
+    job = desk._job
+    if job is not None:
+        job.join(10)
+    return desk.drain()
+
+
+def test_a_wish_locks_begins_an_epoch_and_is_undone_at_the_end():
+    """The card is locked, the worker is told, and closing the desk gives the clocks back."""
+    card = Card()
+    desk = desk_over(card)
+
+    desk.lock(1500)
+    records, commands = settle(desk)
+
+    assert card.locked == 1500
+    assert [c.verb for c in commands] == ["ramp"]
+    assert any(isinstance(r, Clocks) and r.state.locked_mhz == 1500 for r in records)
+    desk.close()
+    assert card.locked is None
+    assert not desk.failure
+
+
+def test_a_step_in_between_is_rounded_down_and_said():
+    """1507 MHz is no step: the next lower one is taken, and a note says so."""
+    card = Card()
+    desk = desk_over(card)
+
+    desk.lock(1507)
+    records, _ = settle(desk)
+
+    assert card.locked == 1500
+    notes = [r.notice.evidence["reason"] for r in records if isinstance(r, Noted)]
+    assert any("1507" in note and "1500" in note for note in notes)
+
+
+@pytest.mark.parametrize("mhz", [0, 10**6])
+def test_a_clock_out_of_range_is_refused_in_a_line(mhz):
+    """Nothing is locked, and the refusal stands in the clock state and the log."""
+    card = Card()
+    desk = desk_over(card)
+
+    desk.lock(mhz)
+    records, commands = settle(desk)
+
+    assert card.locked is None
+    assert not commands
+    assert any(isinstance(r, Noted) and r.notice.code == "lock refused" for r in records)
+    assert any(isinstance(r, Clocks) and "refused" in r.state.evidence for r in records)
+
+
+def test_what_the_driver_refuses_leaves_the_run_unlocked():
+    """Without rights the run goes on, and says so once."""
+    card = Card(refuses="needs root")
+    desk = desk_over(card, wanted="1500")
+
+    records, commands = settle(desk)
+
+    assert not commands
+    assert card.locked is None
+    desk.close()
+    assert not desk.failure
+    assert records is not None
+
+
+def test_concerns_are_asked_about_and_a_second_wish_goes_ahead():
+    """A suspected foreign lock stops the first wish; the same wish again is consent."""
+    card = Card(concerns=["somebody else computes here"])
+    desk = desk_over(card)
+
+    desk.lock(1500)
+    settle(desk)
+    first = card.locked
+    desk.lock(1500)
+    settle(desk)
+
+    assert first is None
+    assert card.locked == 1500
+
+
+def test_another_clock_after_a_refusal_is_not_consent():
+    """Consent is to what was refused, not to everything."""
+    card = Card(concerns=["somebody else computes here"])
+    desk = desk_over(card)
+
+    desk.lock(1500)
+    settle(desk)
+    desk.lock(1515)
+    settle(desk)
+
+    assert card.locked is None
+
+
+def test_base_is_locked_as_soon_as_the_device_is_known():
+    """`--lock base` needs no key."""
+    card = Card()
+    desk_over(card, wanted="base")
+
+    assert card.locked == 1590
+
+
+def test_advice_is_waited_for_and_taken_once():
+    """`--lock advice` locks at the first clock that is advised, and not at the next."""
+    card = Card()
+    desk = desk_over(card, wanted="advice")
+
+    desk.on_advice(Advice(verdict=Verdict.WAIT))
+    before = card.locked
+    desk.on_advice(Advice(verdict=Verdict.LOCK, lock_mhz=1620))
+    settle(desk)
+    desk.on_advice(Advice(verdict=Verdict.LOCK, lock_mhz=1500))
+    settle(desk)
+
+    assert before is None
+    assert card.locked == 1620
+
+
+def test_changing_the_clock_moves_the_one_lease():
+    """A second wish changes the lock; there is still one thing to undo."""
+    card = Card()
+    desk = desk_over(card)
+
+    desk.lock(1500)
+    settle(desk)
+    desk.lock(1600 - 1600 % 15)
+    settle(desk)
+    desk.unlock()
+    settle(desk)
+
+    assert card.locked is None
+
+
+def test_a_lock_that_cannot_be_undone_is_loud():
+    """The failure is kept for the exit code and the user's terminal."""
+    card = Card(undo_fails=True)
+    desk = desk_over(card)
+
+    desk.lock(1500)
+    settle(desk)
+    desk.close()
+
+    assert "type this" in desk.failure
+
+
+def test_keep_leaves_the_lock_on():
+    """`--keep-lock` is the user's wish, and the state says how to undo it."""
+    card = Card()
+    desk = desk_over(card, keep=True)
+
+    desk.lock(1500)
+    settle(desk)
+    desk.close()
+
+    assert card.locked == 1500
+    assert "undo" in desk._state.evidence
+
+
+def test_a_device_without_clock_control_says_why():
+    """The dialog has its reason, and a wish is answered with it."""
+
+    def refuse(_):
+        raise ClockRefused("the clock of a CPU is the governor's")
+
+    desk = ClockDesk(refuse, time_source=ManualTime(1))
+    desk.on_device(msgspec.structs.replace(INFO, kind="cpu"))
+    records, _ = settle(desk)
+
+    assert any(isinstance(r, Clocks) and "governor" in r.state.reason for r in records)
+    with pytest.raises(ClockError, match="governor"):
+        desk.lock(1500)
+
+
+def test_a_clock_that_is_not_held_is_told():
+    """Readings under load below the lock turn the state into `not held`."""
+    card = Card()
+    desk = desk_over(card)
+    desk.lock(1800)
+    settle(desk)
+
+    for i in range(300):
+        desk.on_reading(
+            Reading(device="sim-0", at_ns=i * 100_000_000, sm_mhz=1650.0, util_pct=100.0, reasons=4)
+        )
+    records, _ = desk.drain()
+
+    holds = [r.state.hold for r in records if isinstance(r, Clocks)]
+    assert holds[-1] is ClockHold.NOT_HELD

@@ -1,0 +1,77 @@
+"""`--until`: runs on the simulated card end when the precision is reached, and say why."""
+
+import threading
+from collections import deque
+
+import pytest
+
+from usv_tui.engine.gate import Gate
+from usv_tui.engine.runner import Flusher
+from usv_tui.engine.worker import Prepared, work
+from usv_tui.errors import UsageError
+from usv_tui.model import RunConfig, WorkRequest
+from usv_tui.records import Command
+from usv_tui.session.goal import Goal, target_of
+from usv_tui.session.store import Store
+from usv_tui.sim import load
+from usv_tui.timesource import NS_PER_S, ManualTime
+
+
+def simulate(scenario, text, seconds, max_time_s=None):
+    """Measure a scenario in virtual time; look at the goal once a virtual second."""
+    clock = ManualTime(1)
+    session = load(scenario, "h100", seed=3, time_source=clock)
+    store = Store()
+    goal = Goal(target_of(text), max_time_s)
+    outcome = None
+    commands = deque()
+    looked = [clock.now_ns()]
+    pending = []
+
+    def emit(record):
+        nonlocal outcome
+        pending.append(record)
+        now_ns = clock.now_ns()
+        if now_ns - looked[0] < NS_PER_S:
+            return
+        looked[0] = now_ns
+        store.apply(pending)
+        pending.clear()
+        if store.phase == "measuring" and outcome is None:
+            store.analyse(now_ns)
+            outcome = goal.look(store, now_ns)
+            if outcome is not None:
+                commands.append(Command("stop", outcome.reason))
+
+    request = WorkRequest(path="sim", config=RunConfig(max_time_s=seconds, seed=1))
+    prepared = Prepared("sim:h100", "", {}, session.suite, session.timer, Flusher(None))
+    work(request, emit, commands, threading.Event(), Gate(), clock, prepared)
+    store.apply(pending)
+    return outcome, goal, store
+
+
+def test_a_ratio_on_a_quiet_card_is_known_in_seconds():
+    """The run stops by itself, with the target and what was reached in the reason."""
+    outcome, goal, store = simulate("steady", "ratio±0.5%", 60.0)
+
+    assert outcome is not None
+    assert outcome.is_met
+    assert "target met" in store.stop_reason
+    assert "±0.5 %" in goal.progress
+
+
+def test_a_median_on_a_cold_card_is_not_believed():
+    """While the card warms up no median is final: the time runs out instead, with the reason."""
+    outcome, _, _ = simulate("cold-ramp", "±0.5%", 60.0, max_time_s=20.0)
+
+    assert outcome is not None
+    assert not outcome.is_met
+    assert "not settled" in outcome.reason
+    assert "not reached after 20 s" in outcome.reason
+
+
+@pytest.mark.parametrize("text", ["", "fast", "±0%", "±-1%", "ratio", "±nan%", "±70%"])
+def test_what_is_no_target_is_refused(text):
+    """One line that says what can be written."""
+    with pytest.raises(UsageError, match="--until"):
+        target_of(text)
