@@ -65,6 +65,7 @@ from usv_tui.session.snapshot import (
     Snapshot,
     Stats,
 )
+from usv_tui.session.stalls import StallFinder
 from usv_tui.session.wording import sentence
 from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import RowData, TelemetryData
@@ -77,8 +78,6 @@ DEFAULT_WINDOW = 1_000
 BIN_NS = NS_PER_S // 10
 TREND_BINS = 48
 TREND_NS = 60 * NS_PER_S
-STALL_FACTOR = 20
-_STALL_MIN_N = 50
 _LOG_LINES = 2_000
 _RATE_NS = 2 * NS_PER_S
 _OURS = (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
@@ -109,7 +108,7 @@ class RowStore:
         """Index of the epoch's first sample."""
         self.n_excluded = 0
         self.stalls = 0
-        self.median_s: float | None = None
+        self._stalls = StallFinder()
         self.drift = Drift()
         self.effect = ClockEffect()
         self.ratio: Ratio | None = None
@@ -132,8 +131,10 @@ class RowStore:
         """Samples in time order, raw."""
         flags = np.where(window_ns <= 0, flags | Flag.NONPOSITIVE, flags)
         seconds = np.where(window_ns > 0, window_ns / (inner * 1e9), np.nan)
-        if self.median_s and self.recent.last(_STALL_MIN_N).size >= _STALL_MIN_N:
-            flags = np.where(seconds > STALL_FACTOR * self.median_s, flags | Flag.STALL, flags)
+        counted = (flags & int(EXCLUDED)) == 0
+        stalled = np.zeros(len(flags), dtype=np.bool_)
+        stalled[counted] = self._stalls.find(seconds[counted])
+        flags = np.where(stalled, flags | Flag.STALL, flags)
         if host_ns is not None and self.host_ns is None:
             self.host_ns = Column(np.int64)
             self.host_ns.extend(self.window_ns.view())
@@ -145,16 +146,12 @@ class RowStore:
         self.round.extend(round_)
         self.flags.extend(flags)
         self.bins.extend(t_ns, seconds)
-        counted = (flags & int(EXCLUDED)) == 0
-        stalled = (flags & int(Flag.STALL)) != 0
-        self.stalls += int(np.count_nonzero(stalled & counted))
+        self.stalls += int(np.count_nonzero(stalled))
         self.n_excluded += int(np.count_nonzero(~counted))
         values = seconds[counted & ~stalled]
         if len(values):
             self.recent.extend(values)
             self.histogram.add(values)
-            if self.median_s is None or self._stats_key is None:
-                self.median_s = float(np.median(values))
 
     def start_epoch(self) -> None:
         """Statistics forget; the samples stay."""
@@ -163,7 +160,7 @@ class RowStore:
         self.histogram = LogHistogram()
         self.n_excluded = 0
         self.stalls = 0
-        self.median_s = None
+        self._stalls = StallFinder()
         self.drift, self.effect, self.ratio = Drift(), ClockEffect(), None
         self.word = StateWord.NONE
         self.found = {}
@@ -194,7 +191,6 @@ class RowStore:
             self._stats_key = key
             self._rolling = _stats(summary(self.recent.last(window)))
             self._whole = _stats(self.histogram.summary())
-            self.median_s = self._rolling.median_s
         return self._rolling, self._whole
 
     def seconds(self, start: int = 0) -> FloatArray:
@@ -319,6 +315,8 @@ class Store:
             row = self.rows.get(int(ids[index[0]]))
             if row is None:
                 continue
+            if row.info.parent is None:
+                self._samples += len(index)
             row.add(
                 times[index],
                 windows[index],
@@ -327,9 +325,8 @@ class Store:
                 all_flags[index],
                 None if hosts is None else hosts[index],
             )
-        self._samples += len(ids)
-        self._rounds = max(self._rounds, int(all_rounds[-1]) + 1)
-        self.last_sample_ns = int(times[-1] + windows[-1])
+        self._rounds = max(self._rounds, int(all_rounds.max()) + 1)
+        self.last_sample_ns = int((times + windows).max())
         self.last_ns = max(self.last_ns, self.last_sample_ns)
 
     def _apply_one(self, record: AnyRecord) -> None:
