@@ -98,8 +98,8 @@ def start(board: FakeBoard, tmp_path: Path) -> Iterator[Start]:
 
 
 def _finish(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.kill()
+    with contextlib.suppress(ProcessLookupError):  # its children too, also after a failure
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -223,7 +223,6 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_lock_on(
     assert frees(lambda: is_gone(holder.guardian))
     with acquire(control(), 1305, path=journal):
         assert board.state.startswith("sm 1305 1305")
-    os.killpg(holder.process.pid, signal.SIGKILL)
 
 
 def test_the_guardian_ignores_the_signals_that_end_others(
