@@ -41,13 +41,18 @@ def properties_facts(properties: Any, *, ordinal: int, vendor: str) -> dict[str,
     return facts
 
 
+def load_torch() -> Any:
+    """Import torch. What it raises is the caller's to tell: any kind of exception."""
+    return importlib.import_module("torch")
+
+
 def device_facts(ordinal: int, torch: Any = None) -> dict[str, Any]:
     """What identifies torch's device: its properties, and the driver's PCI address if they lack it.
 
     Call it where torch's devices live (the measuring thread or process): the driver answers for
     that process's visible devices and their order.
     """
-    torch = torch or importlib.import_module("torch")
+    torch = torch or load_torch()
     vendor = "amd" if torch.version.hip else "nvidia"
     properties = torch.cuda.get_device_properties(ordinal)
     facts = properties_facts(properties, ordinal=ordinal, vendor=vendor)

@@ -64,7 +64,7 @@ def load_pynvml(library_path: str | Path | None = None) -> Any:
     except Exception as error:
         raise TelemetryOff(f"pynvml cannot be imported: {error}", INSTALL_HINT) from error
     if not all(hasattr(pynvml, name) for name in _NEEDED):
-        raise TelemetryOff(f"unsuitable pynvml {_pynvml_version()}", INSTALL_HINT)
+        raise TelemetryOff(f"unsuitable pynvml {pynvml_versions()}", INSTALL_HINT)
     if library_path is not None:
         try:
             pynvml.nvmlLib = ctypes.CDLL(str(library_path))
@@ -77,7 +77,7 @@ def load_pynvml(library_path: str | Path | None = None) -> Any:
 _NEEDED = ("_nvmlGetFunctionPointer", "nvmlDeviceGetFieldValues", "nvmlDeviceGetHandleByUUID")
 
 
-def _pynvml_version() -> str:
+def pynvml_versions() -> str:
     """Which distributions put a module `pynvml` on the path."""
     found = []
     for name in ("nvidia-ml-py", "pynvml", "nvidia-ml-py3"):
