@@ -335,15 +335,17 @@ class LiveSession:
             self._watcher.stop()
         if self.desk is not None:
             self.desk.close()
-        self.pump()
-        if self.has_samples:
-            self._analyse(self.store.last_ns, is_final=True)
-        complete = self.store.has_ended and self.fault is None and is_over and not reason
-        why = self.store.stop_reason if self.store.has_ended and reason == "" else reason
-        self._take([End(self._time.now_ns(), why or "quit", complete)])
-        if self.journal is not None:
-            self.journal.close()
-            self._look_at_journal(self._time.now_ns())
+        try:
+            self.pump()
+            if self.has_samples:
+                self._analyse(self.store.last_ns, is_final=True)
+        finally:
+            complete = self.store.has_ended and self.fault is None and is_over and not reason
+            why = self.store.stop_reason if self.store.has_ended and reason == "" else reason
+            self._take([End(self._time.now_ns(), why or "quit", complete)])
+            if self.journal is not None:
+                self.journal.close()
+                self._look_at_journal(self._time.now_ns())
         return is_over
 
     def final_snapshot(self) -> Snapshot:

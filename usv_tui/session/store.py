@@ -563,7 +563,13 @@ class Store:
 
     def gaps(self, from_ns: int, to_ns: int) -> list[tuple[int, int, str]]:
         """Times of standing still that touch a stretch of time."""
-        return [gap for gap in self._gaps[-1000:] if gap[0] < to_ns and gap[1] > from_ns]
+        found = []
+        for gap in reversed(self._gaps):
+            if gap[1] <= from_ns:
+                break
+            if gap[0] < to_ns:
+                found.append(gap)
+        return found[::-1]
 
     def baseline_of(self, row: RowStore) -> RowStore | None:
         """The row that this one is compared with; None for a baseline and for phases."""
