@@ -1,0 +1,435 @@
+import pytest
+
+from tests.fakes import session as fake
+from tests.fakes.live import FakeWatcher, open_session
+from tests.fakes.session import BEGIN_NS, MS
+from usv_tui.errors import ExitCode
+from usv_tui.model import RowState
+from usv_tui.records import (
+    BenchError,
+    Chosen,
+    Command,
+    End,
+    Fault,
+    Mark,
+    Noted,
+    Progress,
+    Start,
+    State,
+)
+from usv_tui.session import journal as journal_module
+from usv_tui.session.capture import OutputCapture
+from usv_tui.session.journal import Journal, read
+from usv_tui.timesource import NS_PER_S
+
+ENDED = Progress(BEGIN_NS, "ended", "20 samples a row")
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """A session file."""
+    return Journal(tmp_path / "run.usv")
+
+
+def measuring(source):
+    """The worker has begun: two rows, ten rounds, still measuring."""
+    source.queue += fake.two_rows(10)[1:]
+
+
+def log(session, kind=None):
+    """The texts of the event log."""
+    lines = session.store.snapshot(0).log
+    return [line.text for line in lines if kind in (None, line.kind)]
+
+
+# -- the fold
+
+
+def test_what_the_worker_says_is_folded_and_saved(journal):
+    """Every record goes to the store and to the journal, the head first."""
+    session, source, _ = open_session(journal=journal)
+    measuring(source)
+
+    assert session.pump()
+    assert not session.pump()
+    session.close("quit")
+
+    assert session.store.rows[0].t_ns.n == 10
+    saved = list(read(journal.path))
+    assert isinstance(saved[0], Start)
+    assert saved[1 : len(fake.two_rows(10))] == fake.two_rows(10)[1:]
+    assert isinstance(saved[-1], End)
+
+
+def test_the_journal_is_flushed_twice_a_second(journal):
+    """O1: killed at any time, the file holds all but the last half second."""
+    session, source, clock = open_session(journal=journal)
+    clock.advance(NS_PER_S)
+    measuring(source)
+    session.pump()
+    size = journal.path.stat().st_size
+
+    source.queue += fake.two_rows(10)[-1:]
+    clock.advance(NS_PER_S // 10)
+    session.pump()
+    assert journal.path.stat().st_size == size
+    clock.advance(NS_PER_S // 2)
+    session.pump()
+
+    assert journal.path.stat().st_size > size
+    assert len(list(read(journal.path))) == len(fake.two_rows(10)) + 1
+    session.close("quit")
+
+
+def test_a_full_disk_is_said_once_and_the_run_goes_on(journal, monkeypatch):
+    """The session drops its file with one line, measures on, and the exit code tells a script."""
+    session, source, clock = open_session(journal=journal)
+    clock.advance(NS_PER_S)
+
+    def full(fd, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journal_module.os, "write", full)
+    for _ in range(3):
+        measuring(source)
+        clock.advance(NS_PER_S)
+        session.pump()
+    source.last_words = [ENDED]
+    session.close("")
+
+    said = [text for text in log(session, "error") if "no longer saved" in text]
+    assert said == [f"the session is no longer saved to {journal.path}: the disk is full"]
+    assert session.store.journal_failure == said[0]
+    assert session.store.rows[0].t_ns.n > 0
+    assert session.exit_code() is ExitCode.USAGE
+
+
+def test_user_output_becomes_lines_of_the_log(tmp_path):
+    """U3: what user code wrote stands in the log; a flood is cut and says where all of it is."""
+    capture = OutputCapture(tmp_path / "run.log")
+    session, _, _ = open_session(capture=capture)
+    capture.start()
+    try:
+        print("hello")
+        session.pump()
+        for i in range(500):
+            print(f"line {i}")
+        session.pump()
+    finally:
+        capture.stop()
+
+    out = log(session, "out")
+    assert out[0] == "hello"
+    assert len(out) == 1 + 200 + 1
+    assert out[-1] == f"… 300 lines more in {capture.path}"
+
+
+# -- telemetry
+
+
+def test_watching_begins_when_the_device_is_known():
+    """T2: the watcher is made for the device that the worker chose, once."""
+    made = []
+    watcher = FakeWatcher()
+
+    def make(chosen, emit, gate):
+        made.append((chosen.device, emit, gate))
+        return watcher
+
+    session, source, _ = open_session(make_watcher=make)
+    session.pump()
+    assert made == []
+
+    source.queue += [Chosen(BEGIN_NS, "cuda:1", "asked for", {"uuid": "GPU-1"})]
+    session.pump()
+    source.queue += [Chosen(BEGIN_NS, "cuda:1", "again", {})]
+    session.pump()
+
+    [(device, emit, gate)] = made
+    assert (device, gate) == ("cuda:1", session.gate)
+    assert watcher.calls == ["start"]
+    emit(fake.reading(BEGIN_NS, temp_c=61.0, sm_mhz=1200.0))
+    session.pump()
+    assert session.store.snapshot(0).reading.temp_c == 61.0
+    assert Command("temp", "61") in source.commands
+    session.close("quit")
+    assert watcher.calls[-1] == "stop"
+
+
+def test_the_loop_hears_of_a_temperature_only_when_it_changes():
+    """C5: ten readings of one temperature are one command."""
+    session, source, _ = open_session()
+    source.queue += [fake.reading(BEGIN_NS + i, temp_c=60.0) for i in range(10)]
+    source.queue += [fake.reading(BEGIN_NS + 11), fake.reading(BEGIN_NS + 12, temp_c=60.5)]
+
+    session.pump()
+
+    assert source.commands == [Command("temp", "60"), Command("temp", "60.5")]
+
+
+def test_polling_can_be_switched_off_and_on():
+    """T8: one key shows whether reading the sensors disturbs; what it says stands in the header."""
+    watcher = FakeWatcher()
+    session, source, _ = open_session(make_watcher=lambda *_: watcher)
+    source.queue += [Chosen(BEGIN_NS, "cpu", "asked for")]
+    session.pump()
+
+    assert session.toggle_telemetry() is False
+    watcher.text = "paused"
+    session.pump()
+    assert session.store.snapshot(0).telemetry_state == "paused"
+    assert session.toggle_telemetry() is True
+
+    assert watcher.calls == ["start", "pause", "resume"]
+
+
+# -- a call that hangs
+
+
+def test_a_row_that_hangs_is_named_after_ten_seconds():
+    """No sample for 10 s inside one call: the row says stuck, with one warning."""
+    session, source, clock = open_session()
+    measuring(source)
+    session.pump()
+    source.running = (1,)
+
+    clock.advance(9 * NS_PER_S)
+    session.pump()
+    assert session.store.rows[1].state is not RowState.STUCK
+    for _ in range(4):
+        clock.advance(NS_PER_S)
+        session.pump()
+
+    assert session.store.rows[1].state is RowState.STUCK
+    assert session.store.rows[1].detail == "13 s"
+    [warning] = log(session, "warn")
+    assert warning.startswith("b: no sample for 11 s")
+    assert session.store.rows[0].state is not RowState.STUCK
+
+
+def test_a_row_that_comes_back_is_no_longer_stuck():
+    """When samples come again the row runs again, and the badge is gone."""
+    session, source, clock = open_session()
+    measuring(source)
+    session.pump()
+    source.running = (1,)
+    clock.advance(12 * NS_PER_S)
+    session.pump()
+
+    source.queue += [fake.block([(0, MS), (1, MS)], clock.now_ns(), round_=10)]
+    session.pump()
+    session.pump()
+
+    assert session.store.rows[1].state is RowState.RUNNING
+    assert session.store.snapshot(0).row(1).badges == ()
+
+
+@pytest.mark.parametrize("why", ["paused", "not in a call", "priming"])
+def test_standing_still_on_purpose_is_not_hanging(why):
+    """A pause, a pace's rest and a long compile are no hang."""
+    session, source, clock = open_session()
+    measuring(source)
+    if why == "priming":
+        source.queue += [fake.phase("priming")]
+    session.pump()
+    source.running = () if why == "not in a call" else (1,)
+    if why == "paused":
+        session.toggle_pause()
+
+    clock.advance(60 * NS_PER_S)
+    session.pump()
+
+    assert session.store.rows[1].state is not RowState.STUCK
+    assert log(session, "warn") == []
+
+
+# -- what a user may do
+
+
+def test_commands_go_to_the_worker():
+    """Pause toggles, and any other command is passed on as it is."""
+    session, source, _ = open_session()
+
+    assert session.toggle_pause() is True
+    assert session.is_paused
+    assert session.toggle_pause() is False
+    session.command(Command("solo", bench=1))
+
+    assert source.commands == [Command("pause"), Command("resume"), Command("solo", bench=1)]
+
+
+def test_a_baseline_can_be_named_before_its_row_exists():
+    """`--baseline NAME` takes effect as soon as the row is announced."""
+    session, source, _ = open_session()
+    session.want_baseline("b")
+    session.pump()
+    assert session.store.baseline is None
+
+    measuring(source)
+    session.pump()
+
+    assert session.store.baseline == 1
+    assert session.store.snapshot(0).row(0).baseline_name == "b"
+
+
+def test_a_baseline_that_no_row_has_is_a_warning_with_the_names():
+    """A mistyped baseline does not end the run; the log tells which names there are."""
+    session, source, _ = open_session()
+    session.want_baseline("c")
+    measuring(source)
+    session.pump()
+    session.pump()
+
+    assert session.store.baseline is None
+    assert log(session, "warn") == ["--baseline c: no such row; there is a, b"]
+
+
+def test_a_mark_is_taken_at_once_and_saved(journal):
+    """`m` begins an epoch on the screen and in the file."""
+    session, _, clock = open_session(journal=journal)
+    clock.advance(NS_PER_S)
+
+    session.mark("after the fix")
+    session.close("quit")
+
+    assert session.store.snapshot(0).epochs[-1].label == "after the fix"
+    assert Mark(BEGIN_NS + NS_PER_S, "after the fix") in list(read(journal.path))
+
+
+@pytest.mark.parametrize(("asked", "got"), [(0, 3), (500, 500), (10**9, 10_000)])
+def test_the_window_stays_within_what_is_kept(asked, got):
+    """A rolling window has at least three samples and at most what the store holds."""
+    session, _, _ = open_session()
+
+    session.set_window(asked)
+
+    assert session.store.window == got
+
+
+# -- the end
+
+
+def test_a_session_that_ran_to_its_end_is_complete(journal):
+    """O1: the worker's own reason is the session's, and the file says that it is whole."""
+    session, source, _ = open_session(journal=journal)
+    measuring(source)
+    source.queue += [ENDED]
+    session.pump()
+    assert session.has_ended
+
+    assert session.close("") is True
+
+    end = list(read(journal.path))[-1]
+    assert (end.reason, end.complete) == ("20 samples a row", True)
+    assert session.final_snapshot().complete
+    assert session.exit_code() is ExitCode.OK
+
+
+def test_a_session_that_a_signal_ended_is_partial(journal):
+    """O1: the file says that it is not complete, and by what."""
+    session, source, _ = open_session(journal=journal)
+    measuring(source)
+    source.last_words = [Progress(BEGIN_NS, "ended", "quit")]
+    session.pump()
+
+    session.close("SIGTERM")
+
+    end = list(read(journal.path))[-1]
+    assert (end.reason, end.complete) == ("SIGTERM", False)
+    assert session.final_snapshot().stop_reason == "SIGTERM"
+
+
+def test_a_worker_that_hangs_is_left_behind_and_its_samples_kept(journal):
+    """U5: closing returns False, and the file has all samples and an end that is not complete."""
+    session, source, _ = open_session(journal=journal)
+    measuring(source)
+    session.pump()
+    source.is_over = False
+
+    assert session.close("quit") is False
+
+    saved = list(read(journal.path))
+    assert (saved[-1].reason, saved[-1].complete) == ("quit", False)
+    assert fake.two_rows(10)[-1] in saved
+
+
+def test_what_comes_while_it_closes_is_not_lost(journal):
+    """Samples that the worker gives on its way out are folded and saved before the end."""
+    session, source, _ = open_session(journal=journal)
+    measuring(source)
+    session.pump()
+    source.last_words = [*fake.two_rows(10)[-1:], ENDED]
+
+    session.close("")
+    session.close("again")
+
+    assert session.store.rows[0].t_ns.n == 20
+    assert sum(isinstance(r, End) for r in read(journal.path)) == 1
+
+
+def test_an_error_while_closing_still_ends_the_file(journal, monkeypatch):
+    """Whatever the last fold raises, the samples and the end are in the file."""
+    session, source, _ = open_session(journal=journal)
+    measuring(source)
+    session.pump()
+
+    def broken(*_, **__):
+        raise ArithmeticError("a statistic went wrong")
+
+    monkeypatch.setattr(session.store, "analyse", broken)
+
+    with pytest.raises(ArithmeticError):
+        session.close("")
+
+    assert isinstance(list(read(journal.path))[-1], End)
+
+
+# -- the exit code
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        ([], ExitCode.OK),
+        ([BenchError(BEGIN_NS, 1, "ValueError", "no")], ExitCode.BENCH_FAILED),
+        ([BenchError(BEGIN_NS, 1, "CUDA", "lost", "", fatal=True)], ExitCode.WORKER_LOST),
+        ([Fault(BEGIN_NS, 2, "file.py:3: bad")], ExitCode.USAGE),
+        ([Fault(BEGIN_NS, 3, "no such device")], ExitCode.NO_DEVICE),
+        ([Fault(BEGIN_NS, 4, "died"), Fault(BEGIN_NS, 2, "later")], ExitCode.WORKER_LOST),
+    ],
+)
+def test_the_exit_code_tells_what_went_wrong_first(records, code):
+    """One number for a script: all well, a row failed, usage, device, or the worker lost."""
+    session, source, _ = open_session()
+    measuring(source)
+    source.queue += [*records, ENDED]
+    session.pump()
+    session.close("")
+
+    assert session.exit_code() is code
+
+
+def test_a_run_without_a_sample_is_a_failure():
+    """O8: a script never takes an empty result for a good one."""
+    session, source, _ = open_session()
+    source.queue += [fake.row(0, "a"), ENDED]
+    session.pump()
+    session.close("")
+
+    assert not session.has_samples
+    assert session.exit_code() is ExitCode.BENCH_FAILED
+
+
+def test_the_stuck_notice_is_on_record(journal):
+    """A hang stands in the file as what it was, with the state of its row."""
+    session, source, clock = open_session(journal=journal)
+    measuring(source)
+    session.pump()
+    source.running = (0,)
+    clock.advance(11 * NS_PER_S)
+    session.pump()
+    session.close("quit")
+
+    saved = list(read(journal.path))
+    assert [r.notice.code for r in saved if isinstance(r, Noted)] == ["stuck"]
+    assert any(isinstance(r, State) and r.state is RowState.STUCK for r in saved)
