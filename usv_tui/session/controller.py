@@ -129,6 +129,9 @@ class LiveSession:
             ]
         )
 
+        if desk is not None:
+            desk.begin()
+
     # -- the fold
 
     def pump(self) -> bool:

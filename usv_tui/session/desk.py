@@ -12,7 +12,8 @@ import msgspec
 
 from usv_tui.device.base import ClockController
 from usv_tui.device.clock_choice import lock_command, parse_target
-from usv_tui.device.lease import ClockLease, acquire, known_state
+from usv_tui.device.lease import ClockLease, acquire
+from usv_tui.device.lease_repair import known_state, restore_all, unlock
 from usv_tui.errors import ClockError, UsvError
 from usv_tui.model import Advice, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
@@ -83,6 +84,10 @@ class ClockDesk:
         self._info = info
         self._start(lambda: self._look(info))
 
+    def begin(self) -> None:
+        """At the start of every session: give back what a run that died left locked."""
+        self._start(self._repair)
+
     def on_reading(self, reading: Reading) -> None:
         """Follow our lock, or keep what may show somebody else's."""
         lease = self._lease
@@ -147,8 +152,19 @@ class ClockDesk:
     # -- jobs
 
     def _start(self, job: Callable[[], None]) -> None:
-        self._job = threading.Thread(target=job, name="usv-clocks", daemon=True)
+        before = self._job
+
+        def run() -> None:
+            if before is not None:
+                before.join()
+            job()
+
+        self._job = threading.Thread(target=run, name="usv-clocks", daemon=True)
         self._job.start()
+
+    def _repair(self) -> None:
+        for result in restore_all():
+            self._say("lock note", result.message, "error" if result.is_failure else "warn")
 
     def _look(self, info: DeviceInfo) -> None:
         try:
@@ -209,20 +225,25 @@ class ClockDesk:
 
     def _unlock(self) -> None:
         lease, self._lease = self._lease, None
-        if lease is None:
-            self._say("lock note", "there is no lock of ours to undo", level="info")
-            return
+        controller = self._controller
         try:
-            lease.keep = False
-            lease.release()
+            if lease is not None:
+                lease.keep = False
+                lease.release()
+            elif self.failure and controller is not None:
+                self._say("lock note", unlock(controller), level="info")
+            else:
+                self._say("lock note", "there is no lock of ours to undo", level="info")
+                return
         except ClockError as error:
             self.failure = str(error)
             self._say("unlock failed", str(error), level="error")
-            self._lease = lease
-        self._tell(lease.state)
-        if self._lease is None:
-            self._observed.clear()
-            self._commands.append(Command("ramp", "unlocked"))
+            return
+        self.failure = ""
+        if lease is not None:
+            self._tell(lease.state)
+        self._observed.clear()
+        self._commands.append(Command("ramp", "unlocked"))
 
     # -- records
 

@@ -5,7 +5,7 @@ costs the same after an hour as after a second.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -651,9 +651,32 @@ class Store:
                 children.setdefault(row.info.parent, []).append(row)
         for row in self.rows.values():
             if row.info.parent is None:
-                yield self._row_view(row, now_ns, shares)
-                for child in children.get(row.info.bench, ()):
-                    yield self._row_view(child, now_ns, shares)
+                yield from self._with_phases(row, children, now_ns, shares)
+
+    def _with_phases(
+        self,
+        row: RowStore,
+        children: Mapping[int, list[RowStore]],
+        now_ns: int,
+        shares: tuple[tuple[str, float], ...],
+    ) -> Iterable[RowView]:
+        """A row, its phases below it, and what none of them accounts for."""
+        view = self._row_view(row, now_ns, shares)
+        yield view
+        parts = children.get(row.info.bench)
+        if not parts:
+            return
+        for part in parts:
+            yield from self._with_phases(part, children, now_ns, shares)
+        rest = _rest([part.statistics(self.window) for part in parts], view)
+        yield RowView(
+            bench=-1 - row.info.bench,
+            name="unaccounted",
+            parent=row.info.bench,
+            state=row.state,
+            rolling=rest[0],
+            whole=rest[1],
+        )
 
     def _row_view(
         self, row: RowStore, now_ns: int, shares: tuple[tuple[str, float], ...]
@@ -698,6 +721,22 @@ class Store:
 
     def _cache_wanted(self) -> Any:
         return self._start.config.cache if self._start else "warm"
+
+
+def _rest(parts: Sequence[tuple[Stats, Stats]], row: RowView) -> tuple[Stats, Stats]:
+    """What is left of a row's mean time without its phases: means add up, medians need not."""
+
+    def left(total: Stats, means: Iterable[float | None]) -> Stats:
+        known = [mean for mean in means if mean is not None]
+        if total.mean_s is None or len(known) < len(parts):
+            return Stats()
+        rest_s = max(0.0, total.mean_s - sum(known))
+        return Stats(n=total.n, median_s=rest_s, mean_s=rest_s)
+
+    return (
+        left(row.rolling, (rolling.mean_s for rolling, _ in parts)),
+        left(row.whole, (whole.mean_s for _, whole in parts)),
+    )
 
 
 def _time_of(record: AnyRecord) -> int:
