@@ -24,6 +24,10 @@ from usv_tui.timesource import ManualTime
 NOT_DONE = "Both events must be completed before calculating elapsed time."
 CAPTURING = "CUDA error: operation not permitted when stream is capturing"
 BROKEN_CAPTURE = "CUDA error: operation failed due to a previous error during capture"
+PROTOTYPE_WARNING = (
+    "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing "
+    "operations"
+)
 SYNC_WARNING = "called a synchronizing CUDA operation"
 
 
@@ -212,10 +216,28 @@ class FakeTensor:
         self.data = data
         self.is_cuda = on_device
         self.device = SimpleNamespace(type="cuda" if on_device else "cpu", index=0)
-        self.is_floating_point = lambda: data.dtype.kind == "f"
-        if on_device:
+        self.shape = data.shape
+        self.dtype = data.dtype
+        if on_device and data.base is None:
             torch.allocate(data.nbytes)
             weakref.finalize(self, torch.free, data.nbytes)
+
+    def is_floating_point(self) -> bool:
+        """True for numbers with a fraction."""
+        return self.data.dtype.kind == "f"
+
+    def __getitem__(self, at: int) -> "FakeTensor":
+        return FakeTensor(self._torch, self.data[at])
+
+    def cpu(self) -> "FakeTensor":
+        """A copy on the host, which waits for the current stream."""
+        self._torch.on_sync(warns=True)
+        self._torch.wait_until(self._torch.cuda.current_stream().free_ns)
+        return FakeTensor(self._torch, self.data.copy(), on_device=False)
+
+    def tolist(self) -> Any:
+        """Plain numbers."""
+        return self.data.tolist()
 
     def numel(self) -> int:
         """Elements."""
@@ -296,6 +318,7 @@ class FakeTorch:
         hip: str | None = None,
         arch: str = "",
         has_sleep: bool = True,
+        keeps_history: bool = True,
     ) -> None:
         self.time = time or ManualTime(10**9)
         self.costs = costs or Costs()
@@ -320,7 +343,7 @@ class FakeTorch:
         self._l2_bytes = l2_bytes
         self._ids = 1
         self._lost: str | None = None
-        self._local = threading.local()
+        self._keeps_history = keeps_history
         self._defaults = [FakeStream(self, i) for i in range(devices)]
         self._streams: list[FakeStream] = list(self._defaults)
         props = SimpleNamespace(
@@ -398,7 +421,8 @@ class FakeTorch:
         begin_ns = max(stream.free_ns, self.now_ns() + self.costs.latency_ns)
         stream.free_ns = begin_ns + ns
         pending.append(stream.free_ns)
-        self.launched.append((begin_ns, stream.free_ns))
+        if self._keeps_history:
+            self.launched.append((begin_ns, stream.free_ns))
         if effect is not None:
             effect()
         return stream.free_ns
@@ -489,9 +513,9 @@ class FakeTorch:
 
     # -- torch's names
 
-    def empty(self, n: int, dtype: Any = np.float32, device: str = "cuda") -> FakeTensor:
+    def empty(self, n: Any, dtype: Any = np.float32, device: str = "cuda") -> FakeTensor:
         """Uninitialised memory: here, zeros that only look allocated."""
-        size = np.dtype(dtype).itemsize * n
+        size = np.dtype(dtype).itemsize * int(np.prod(n))
         if device.startswith("cuda") and self.allocated_bytes + size > self._memory_bytes:
             raise self.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
         return FakeTensor(self, np.zeros(n, dtype=dtype), on_device=device.startswith("cuda"))
@@ -513,9 +537,18 @@ class FakeTorch:
         """Autograd's anomaly detection."""
         return self.anomaly
 
+    def equal(self, a: FakeTensor, b: FakeTensor) -> bool:
+        """Compare two tensors exactly; the host waits for both."""
+        self.wait_until(self.cuda.current_stream().free_ns)
+        return bool(np.array_equal(a.data, b.data))
+
     def is_grad_enabled(self) -> bool:
         """Autograd's grad mode."""
         return self.grad
+
+    def set_grad_enabled(self, mode: bool) -> None:
+        """Switch autograd's grad mode."""
+        self.grad = mode
 
 
 class FakeCuda:
@@ -602,6 +635,7 @@ class FakeCuda:
 
     def set_sync_debug_mode(self, mode: int | str) -> None:
         """default, warn or error."""
+        warnings.warn(PROTOTYPE_WARNING, UserWarning, stacklevel=2)
         self.sync_debug = {"default": 0, "warn": 1, "error": 2}.get(str(mode), 0)
         if isinstance(mode, int):
             self.sync_debug = mode

@@ -164,10 +164,15 @@ class PhaseCollector:
         """
         if isinstance(slot.fn, PhasedCall):
             return True
-        was_used, _uses.idle = _uses.idle > 0, 0
+        was_used = self.saw_use()
         if was_used:
             self.thread = threading.get_ident()
             slot.fn = PhasedCall(slot.fn, slot.bench, self)
+        return was_used
+
+    def saw_use(self) -> bool:
+        """True when `phase` was called since the last look, with nobody listening."""
+        was_used, _uses.idle = _uses.idle > 0, 0
         return was_used
 
     def take(self) -> Calls:

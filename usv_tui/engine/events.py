@@ -1,0 +1,552 @@
+"""Timing by events in the device's own stream: CUDA and ROCm, through torch.
+
+The host runs ahead: a window is a pair of events around the calls, and is read when the device has
+passed it. While the queue is deep, a late host cannot open a gap inside a window; whether it was is
+asked of the stream for every window. Nothing here waits for the whole device to read a sample.
+"""
+
+import importlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+from usv_tui.engine.examine import Examiner
+from usv_tui.engine.findings import Finding, finding
+from usv_tui.engine.flight import Block, Known, Window
+from usv_tui.engine.graphs import capture
+from usv_tui.engine.phases import Calls, PhaseCollector, unwrap
+from usv_tui.engine.probe import Probe, find_probe
+from usv_tui.engine.stream_clock import EventPool, StreamClock, calibrate_sleep, measure_floor
+from usv_tui.engine.timers import Failure, Slot
+from usv_tui.engine.torch_clock import TorchClock
+from usv_tui.errors import TimerError
+from usv_tui.model import Flag, Notice, TimerInfo
+from usv_tui.records import AnyRecord, Noted, ProbeClock, Samples
+from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
+
+__all__ = ["EventTimer", "TorchClock", "load_torch"]
+
+_NS_PER_MS = 1_000_000
+_STARVED = int(Flag.STARVED)
+_MAX_LAUNCHES = 900
+"""A device takes about 1024 launches ahead; a host that fills that hangs in a call, GIL in hand."""
+_FEWEST = 2
+"""Windows that are always let in: one runs, one waits, so that the device never runs dry."""
+_LONGEST_SPIN_NS = 20_000_000
+_HOST_BOUND = 0.9
+_WATCH_NS = 1_000_000
+
+
+def load_torch() -> Any:
+    """Import torch, with a device that it can use.
+
+    Raises:
+        TimerError: there is none; the message says what is there instead.
+    """
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise TimerError("event timing needs torch, which is not installed") from error
+    if not torch.cuda.is_available():
+        raise TimerError(
+            f"event timing needs a CUDA or ROCm device, and torch {torch.__version__} sees none",
+            "--timer wall times the host",
+        )
+    return torch
+
+
+class EventTimer:
+    """Times rounds by event pairs; fills the engine's `Timer`.
+
+    Made and used in one thread, on that thread's current device. In flight are at most `depth`
+    windows and about `queue_ns` of device work (but always two windows).
+    """
+
+    def __init__(
+        self,
+        torch: Any = None,
+        *,
+        graph: bool = False,
+        blocker: bool = False,
+        probe: bool = True,
+        reason: str = "",
+        time_source: TimeSource | None = None,
+        depth: int = 256,
+        queue_ns: int = 50_000_000,
+        anchor_every_ns: int = 2 * NS_PER_S,
+    ) -> None:
+        torch = load_torch() if torch is None else torch
+        self._torch = torch
+        self._cuda = torch.cuda
+        self._clock: Callable[[], int] = (time_source or MonotonicTime()).now_ns
+        self._depth = depth
+        self._queue_ns = queue_ns
+        self._is_graph = graph
+        self._pool = EventPool(self._cuda)
+        self._pool.reserve(2 * min(depth, 64))
+        self._cuda.synchronize()
+        self._sleep = calibrate_sleep(self._cuda, self._pool)
+        resolution_ns, floor_ns = measure_floor(self._cuda, self._pool, self._sleep)
+        self._stream_clock = StreamClock(self._cuda, self._pool, self._clock, anchor_every_ns)
+        self._examiner = Examiner(torch, self._pool, self._clock, self._sleep)
+        self._phases = PhaseCollector(self._mark)
+        self._is_blocking = blocker and self._sleep is not None
+        self._known: defaultdict[int, Known] = defaultdict(Known)
+        self._open: deque[Window] = deque()
+        self._expected_ns = 0.0
+        self._launches = 0
+        self._blocks: deque[Block] = deque()
+        self._notes: list[tuple[int | None, Finding]] = []
+        self._lost: tuple[Slot, BaseException] | None = None
+        self._last_end_ns = 0
+        self._marks = 0
+        self._round = 0
+        self._probe: Probe | None = None
+        self._probe_left_ns = 0.0
+        self.no_probe_reason = "" if probe else "not asked for"
+        """Why the clock is not measured by the best probe; empty when it is."""
+        self._notes += [(None, found) for found in self._examiner.surroundings()]
+        if blocker and self._sleep is None:
+            why = "this build of torch has no spin kernel"
+            self._notes.append((None, finding("no blocker", reason=why)))
+        if probe:
+            self._probe, self.no_probe_reason = find_probe(torch, self._pool, self._sleep)
+        self.info = TimerInfo(
+            name="event",
+            reason=reason or f"torch.cuda events on {_device_name(self._cuda)}",
+            resolution_ns=resolution_ns,
+            floor_ns=floor_ns,
+        )
+
+    # -- putting windows into the stream
+
+    def enqueue(
+        self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
+    ) -> Failure | None:
+        """Put one window of each slot into the stream; waits while too much is in flight."""
+        if self._lost is not None:
+            return self._lost
+        block = self._begin_block(round_, slots, size or len(slots), flag)
+        pool, clock, open_, known_of = self._pool, self._clock, self._open, self._known
+        is_plain = not self._is_blocking
+        has_probe = self._probe is not None
+        stream = self._cuda.current_stream()
+        is_drained = stream.query
+        add_host, add_flag = block.host_ns.append, block.flags.append
+        failure: Failure | None = None
+        for slot in slots:
+            known = known_of[slot.bench]
+            inner = slot.inner
+            window_ns = known.per_call_ns * inner
+            expected_ns = window_ns + known.lead_ns
+            launches = 4 * inner if slot.cold_each else inner + 2
+            if len(open_) >= _FEWEST and (
+                self._expected_ns + expected_ns > self._queue_ns
+                or self._launches + launches > _MAX_LAUNCHES
+                or len(open_) >= self._depth
+            ):
+                self._make_room(expected_ns, launches)
+                if self._lost is not None:
+                    failure = self._lost
+                    break
+            start, end = pool.take(), pool.take()
+            pairs: list[tuple[Any, Any]] | None = None
+            fn = slot.fn
+            try:
+                if is_plain and not slot.before and slot.stream is None:
+                    is_late = is_drained()
+                    if inner == 1:
+                        began_ns = clock()
+                        start.record(stream)
+                        fn()
+                        end.record(stream)
+                    else:
+                        calls = repeat(None, inner)
+                        began_ns = clock()
+                        start.record(stream)
+                        for _ in calls:
+                            fn()
+                        end.record(stream)
+                    host_ns = clock() - began_ns
+                    if not is_late and host_ns > _HOST_BOUND * window_ns:
+                        is_late = start.query()
+                else:
+                    host_ns, is_late, pairs = self._prepared(slot, known, start, end)
+            except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
+                pool.give(start, end)
+                failure = (slot, error)
+                break
+            add_host(host_ns)
+            add_flag(flag | _STARVED if is_late else flag)
+            known.host_ns = host_ns
+            open_.append(Window(block, slot, known, start, end, pairs, expected_ns, launches))
+            self._expected_ns += expected_ns
+            self._launches += launches
+            if has_probe:
+                self._probe_if_due(expected_ns)
+        self._end_block(block)
+        return failure
+
+    def _begin_block(self, round_: int, slots: Sequence[Slot], size: int, flag: int) -> Block:
+        """What is better done before the first window: events made, the anchor renewed."""
+        if self._phases.calls:
+            self._recycle(self._phases.take())  # of untimed calls since the last block
+        if not self._open and self._stream_clock.is_due():
+            self._stream_clock.anchor_idle()
+        self._pool.reserve(2 * min(len(slots), self._depth) + self._marks + 8)
+        block = Block(round_, size, slots, flag, self._clock())
+        self._blocks.append(block)
+        return block
+
+    def _end_block(self, block: Block) -> None:
+        block.is_closed = True
+        if self._phases.calls:
+            block.calls = self._phases.take()
+            self._marks = max(self._marks, 2 * sum(len(spans) for _, spans in block.calls))
+
+    def _probe_if_due(self, expected_ns: float) -> None:
+        """Read the clock in the stream when enough work has gone by since the last time."""
+        self._probe_left_ns -= expected_ns
+        if self._probe_left_ns <= 0 and self._probe is not None:
+            self._probe_left_ns = self._probe.every_ns
+            self._probe.launch()
+
+    def _prepared(
+        self, slot: Slot, known: Known, start: Any, end: Any
+    ) -> tuple[int, bool, list[tuple[Any, Any]] | None]:
+        """A window with untimed work before it, on a stream of its own, or behind a blocker.
+
+        Returns the host's time, whether the device was there too early, and the pairs of calls
+        that are timed one by one.
+        """
+        if slot.reset is not None:
+            slot.reset()
+        if slot.flush is not None and not slot.cold_each:
+            slot.flush()
+        here = self._cuda.current_stream()
+        there = slot.stream
+        if there is None or there == here:
+            return self._window(slot, known, here, start, end)
+        # Windows of different streams must not overlap: each waits for the one before it.
+        self._hand_over(here, there)
+        with self._cuda.stream(there):
+            seen = self._window(slot, known, there, start, end)
+        here.wait_event(end)
+        return seen
+
+    def _hand_over(self, here: Any, there: Any) -> None:
+        """Let one stream wait for all that is queued in another."""
+        event = self._pool.take()
+        event.record(here)
+        there.wait_event(event)
+        self._pool.give(event)
+
+    def _window(
+        self, slot: Slot, known: Known, stream: Any, start: Any, end: Any
+    ) -> tuple[int, bool, list[tuple[Any, Any]] | None]:
+        if slot.cold_each and slot.inner > 1:
+            return self._each(slot, stream, start, end)
+        if slot.cold_each and slot.flush is not None:
+            slot.flush()
+        clock, fn = self._clock, slot.fn
+        spin_ns = self._arm(slot, known)
+        is_late = not spin_ns and stream.query()
+        calls = repeat(None, slot.inner)
+        began_ns = clock()
+        start.record(stream)
+        for _ in calls:
+            fn()
+        end.record(stream)
+        host_ns = clock() - began_ns
+        if spin_ns:
+            is_late = start.query()
+            self._learn(slot, known, spin_ns, is_late=is_late)
+        elif not is_late and host_ns > _HOST_BOUND * known.per_call_ns * slot.inner:
+            is_late = start.query()
+        return host_ns, is_late, None
+
+    def _each(
+        self, slot: Slot, stream: Any, start: Any, end: Any
+    ) -> tuple[int, bool, list[tuple[Any, Any]]]:
+        """A window whose calls are flushed and timed one by one."""
+        clock, fn, pool = self._clock, slot.fn, self._pool
+        last = slot.inner - 1
+        pool.reserve(2 * last)
+        pairs = [
+            (start if i == 0 else pool.take(), end if i == last else pool.take())
+            for i in range(slot.inner)
+        ]
+        host_ns = 0
+        is_late = False
+        for begin, finish in pairs:
+            if slot.flush is not None:
+                slot.flush()
+            is_late = stream.query() or is_late
+            began_ns = clock()
+            begin.record(stream)
+            fn()
+            finish.record(stream)
+            host_ns += clock() - began_ns
+        return host_ns, is_late, pairs
+
+    # -- the blocker
+
+    def _arm(self, slot: Slot, known: Known) -> float:
+        """Let the device spin while a window is put into the stream; the spin's length in ns."""
+        if not self._is_blocking or not known.is_armed or slot.hints.get("synchronises"):
+            return 0.0
+        assert self._sleep is not None
+        spin_ns = min(_LONGEST_SPIN_NS, (1.5 * known.host_ns + 20_000) * known.gain)
+        self._cuda._sleep(self._sleep.cycles(spin_ns))  # noqa: SLF001  torch's own name
+        return spin_ns
+
+    def _learn(self, slot: Slot, known: Known, spin_ns: float, *, is_late: bool) -> None:
+        """A spin that was too short grows; one that cannot be long enough is given up.
+
+        The spin ends by itself, so that a callable that waits for the device is late and not dead.
+        """
+        if not is_late:
+            known.gain = max(1.0, 0.98 * known.gain)
+        elif spin_ns < _LONGEST_SPIN_NS:
+            known.gain *= 2
+        else:
+            known.is_armed = False
+            why = f"the host needs over {_LONGEST_SPIN_NS / 1e6:.0f} ms to put a window in"
+            self._notes.append((slot.bench, finding("no blocker", reason=why)))
+
+    # -- reading what the device has passed
+
+    def harvest(self, *, wait: bool) -> list[Samples]:
+        """The blocks that are complete, oldest first; with `wait`, all that were enqueued."""
+        open_ = self._open
+        try:
+            if open_ and wait:
+                open_[-1].end.synchronize()
+            elif open_ and self._stream_clock.is_due():
+                self._anchor(_WATCH_NS)
+        except RuntimeError as error:
+            self._lose(error)
+        self._advance()
+        done: list[Samples] = []
+        blocks = self._blocks
+        while blocks and blocks[0].is_read:
+            block = blocks.popleft()
+            if not block.window_ns:
+                continue
+            record = block.samples()
+            done.append(record)
+            self._round = max(self._round, block.round)
+            if block.calls and self._lost is None:
+                self._phases.settle(block.calls, record, self._between)
+                self._recycle(block.calls)
+        return done
+
+    def _advance(self) -> None:
+        """Read every window that the device has passed."""
+        open_ = self._open
+        if not open_:
+            return
+        try:
+            is_all = open_[-1].end.query()
+            while open_ and (is_all or open_[0].end.query()):
+                self._read(open_.popleft())
+        except RuntimeError as error:
+            self._lose(error)
+
+    def _read(self, window: Window, *, keep_end: bool = False) -> None:
+        block, slot, known, start, end, pairs, expected_ns, launches = window
+        self._expected_ns = self._expected_ns - expected_ns if self._open else 0.0
+        self._launches -= launches
+        if pairs is None:
+            window_ns = round(start.elapsed_time(end) * _NS_PER_MS)
+        else:
+            window_ns = round(sum(a.elapsed_time(b) for a, b in pairs) * _NS_PER_MS)
+            for a, b in pairs[1:]:
+                self._pool.give(a)
+                self._pool.give(pairs[0][1] if b is end else b)
+        start_ns = self._stream_clock.at_ns(start)
+        i = len(block.window_ns)
+        block.start_ns.append(start_ns)
+        block.window_ns.append(window_ns)
+        if window_ns <= 0:
+            block.flags[i] |= int(Flag.NONPOSITIVE)
+        else:
+            per_call_ns = window_ns / slot.inner
+            known.per_call_ns += (per_call_ns - known.per_call_ns) * (
+                0.25 if known.per_call_ns else 1.0
+            )
+        if slot.flush is not None and not block.flags[i] & _STARVED:
+            lead_ns = max(0, start_ns - self._last_end_ns)
+            # The shortest seen: a longer one has idle time in it, which covers nothing.
+            known.lead_ns = min(lead_ns, 1.05 * known.lead_ns) if known.lead_ns else lead_ns
+        self._last_end_ns = start_ns + window_ns
+        self._pool.give(start)
+        if not keep_end:
+            self._pool.give(end)
+
+    def _between(self, begin: Any, end: Any) -> tuple[int, int]:
+        """Start and length between two marks of a phase."""
+        return self._stream_clock.at_ns(begin), round(begin.elapsed_time(end) * _NS_PER_MS)
+
+    def _make_room(self, expected_ns: float, launches: int) -> None:
+        """Wait until a window of this size may be let in: for an old one, never for the last."""
+        open_ = self._open
+        self._advance()
+        while self._lost is None and len(open_) >= _FEWEST:
+            is_full = (
+                self._expected_ns + expected_ns > self._queue_ns
+                or self._launches + launches > _MAX_LAUNCHES
+                or len(open_) >= self._depth
+            )
+            if not is_full:
+                return
+            try:
+                if not (self._stream_clock.is_due() and self._anchor(NS_PER_S)):
+                    # A quarter of the queue at once: waking up costs more than reading.
+                    open_[len(open_) // 4].end.synchronize()
+            except RuntimeError as error:
+                self._lose(error)
+            self._advance()
+
+    def _anchor(self, budget_ns: int) -> bool:
+        """Look at the oldest window until it ends; True when that gave a new anchor."""
+        window = self._open[0]
+        found = self._stream_clock.watch(window.end, budget_ns)
+        if found is None:
+            return False
+        self._read(self._open.popleft(), keep_end=True)
+        self._stream_clock.move(window.end, *found)
+        return True
+
+    def _lose(self, error: RuntimeError) -> None:
+        """The device's context is gone: keep what was read, and tell at the next enqueue."""
+        names = sorted({window.slot.bench for window in self._open})
+        error.add_note(f"seen while these rows were in flight: {names}")
+        slot = self._open[0].slot if self._open else Slot(0, _nothing)
+        self._lost = (slot, error)
+        self._open.clear()
+        for block in self._blocks:
+            del block.host_ns[len(block.window_ns) :]
+            block.is_closed = True
+
+    # -- the rest of the seam
+
+    def queued_ns(self) -> int:
+        """Device work that is queued and not yet done, by what windows of these rows took so far.
+
+        Exact to the spread of the rows: of the window that runs, what has passed is taken off.
+        """
+        self._advance()
+        if not self._open:
+            return 0
+        first = self._open[0]
+        left_ns = self._expected_ns
+        try:
+            if first.start.query():
+                ran_ns = self._clock() - self._stream_clock.at_ns(first.start)
+                window_ns = first.known.per_call_ns * first.slot.inner
+                left_ns += max(0.0, window_ns - ran_ns) - first.expected_ns
+        except RuntimeError as error:
+            self._lose(error)
+            return 0
+        return max(0, round(left_ns))
+
+    @property
+    def is_full(self) -> bool:
+        """True when another window would have to wait: more cover cannot be had."""
+        return len(self._open) >= _FEWEST and (
+            len(self._open) >= self._depth
+            or self._expected_ns >= 0.9 * self._queue_ns
+            or self._launches >= 0.9 * _MAX_LAUNCHES
+        )
+
+    def synchronize(self) -> None:
+        """Wait for the whole device."""
+        self._cuda.synchronize()
+
+    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
+        """What a primed row does to the device; a row that spoils the others will fail by name."""
+        found: list[Finding] = []
+        try:
+            fault = self._examiner.fault()
+            if fault is None:
+                found = self._examiner.look(slot)
+                fault = self._examiner.fault()
+        except Exception as error:  # noqa: BLE001  a benchmark may raise anything
+            slot.fn = _raiser(error)
+            return []
+        if fault is not None:
+            slot.fn = _raiser(fault)
+            return []
+        if any(f.code == "synchronises" for f in found):
+            slot.hints["synchronises"] = True
+        if self._is_graph:
+            found += self._to_graph(slot)
+        self._phases.adopt(slot)
+        return [(f.code, f.evidence) for f in found]
+
+    def _to_graph(self, slot: Slot) -> list[Finding]:
+        """Time replays of a graph from now on, where one can be had that does the same."""
+        captured = capture(
+            self._torch,
+            unwrap(slot.fn),
+            reset=slot.reset,
+            covered_ns=self._examiner.covered_ns,
+        )
+        slot.fn = captured.fn
+        slot.hints["mode"] = captured.mode
+        slot.hints["graph"] = captured.keep
+        found = list(captured.findings)
+        if captured.mode == "graph" and self._phases.saw_use():
+            found.append(finding("phases hidden", reason="phases inside a graph cannot be timed"))
+        return found
+
+    def beside(self) -> list[AnyRecord]:
+        """Phases, clocks measured in the stream, and findings since the last time."""
+        records: list[AnyRecord] = list(self._phases.records())
+        if self._probe is not None and self._lost is None:
+            clocks = self._probe.read(self._stream_clock.at_ns)
+            if clocks:
+                records.append(
+                    ProbeClock(self._round, [at for at, _ in clocks], [mhz for _, mhz in clocks])
+                )
+        for bench, found in self._notes:
+            notice = Notice(
+                code=found.code,
+                at_ns=self._clock(),
+                bench=bench,
+                level="warn",
+                evidence=found.evidence,
+            )
+            records.append(Noted(notice))
+        self._notes.clear()
+        return records
+
+    def _mark(self) -> Any:
+        """A mark of a phase: an event in the current stream."""
+        event = self._pool.take()
+        event.record()
+        return event
+
+    def _recycle(self, calls: Calls) -> None:
+        for _, spans in calls:
+            for span in spans:
+                self._pool.give(span.begin, span.end)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _raiser(error: BaseException) -> Callable[[], object]:
+    """A callable that fails as a row should: at its next call, by its own error."""
+
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+def _device_name(cuda: Any) -> str:
+    return str(cuda.get_device_properties(cuda.current_device()).name)

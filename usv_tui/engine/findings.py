@@ -1,0 +1,139 @@
+"""The vocabulary of self-diagnosis: findings, their badges, and a line for each."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+BADGES: Mapping[str, str] = {
+    "not warmed up": "not warm",
+    "compiling inside": "compiling",
+    "CPU-bound": "CPU-bound",
+    "synchronises": "synchronises",
+    "work outside the stream": "outside stream",
+    "below timer floor": "at floor",
+    "faster than roofline": "implausible",
+    "cold that is warm": "not cold",
+    "fits in cache": "fits in cache",
+    "memory grows": "memory grows",
+    "stalls": "stalls",
+    "two modes": "2 modes",
+    "cached result": "cached?",
+    "shared device": "shared",
+    "launch blocking": "launch blocking",
+    "profiler on": "profiler",
+    "anomaly detection": "anomaly mode",
+    "clock not held": "not held",
+    "throttled": "throttled",
+    "flush unavailable": "no flush",
+    "no blocker": "no blocker",
+    "graph refused": "graph refused",
+    "graph differs": "graph differs",
+    "phases hidden": "no phases",
+    "stuck": "stuck",
+}
+"""A word or two for the row, by code."""
+
+
+class Finding(NamedTuple):
+    """A notice in the making: its code and the evidence, `badge` among it."""
+
+    code: str
+    evidence: dict[str, Any]
+
+
+def finding(code: str, **evidence: Any) -> Finding:
+    """A finding with its badge."""
+    return Finding(code, {**evidence, "badge": BADGES[code]})
+
+
+def _us(value: Any) -> str:
+    return f"{float(value) / 1e3:.4g} us"
+
+
+def _share(value: Any) -> str:
+    return f"{float(value) * 100:.3g} %"
+
+
+def _mib(value: Any) -> str:
+    return f"{float(value) / (1 << 20):.4g} MiB"
+
+
+def _roof(e: Mapping[str, Any]) -> str:
+    if "tflops" in e:
+        return (
+            f"implausible: {e['tflops']:.4g} TFLOP/s, above {e['limit_tflops']:.4g} "
+            f"({e['source']}): is `flops` right, and does it run in the timed stream?"
+        )
+    return (
+        f"implausible: {e['gbps']:.4g} GB/s, above {e['limit_gbps']:.4g} "
+        f"({e['source']}): is `bytes` right, and does it run in the timed stream?"
+    )
+
+
+def _fits(e: Mapping[str, Any]) -> str:
+    if "rotated_bytes" in e:
+        return (
+            f"the rotated inputs ({_mib(e['rotated_bytes'])}) stay in the cache "
+            f"({_mib(e['cache_bytes'])}): warm; rotate over more than twice of it"
+        )
+    return (
+        f"{e['gbps']:.4g} GB/s is more than DRAM's {e['dram_gbps']:.4g}: "
+        "the data come from the cache"
+    )
+
+
+def _syncs(e: Mapping[str, Any]) -> str:
+    return f"fn synchronises ({e['seen_by']}): its time includes the host"
+
+
+SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "compiling inside": lambda e: (
+        f"{e['windows']} window(s) of up to {e['longest_ns'] / 1e6:.4g} ms with the host busy: "
+        "something was compiled or tuned while it was timed"
+    ),
+    "CPU-bound": lambda e: (
+        f"CPU-bound: in {_share(e['starved_share'])} of the windows the device waited for the host "
+        f"(host {_us(e['host_ns'])}, window {_us(e['window_ns'])}); try {e['remedy']}"
+    ),
+    "synchronises": _syncs,
+    "work outside the stream": lambda e: (
+        f"work outside the timed stream: {_us(e['after_end_ns'])} of it after the end event "
+        f"(window {_us(e['window_ns'])}); give the benchmark its `stream`"
+    ),
+    "below timer floor": lambda e: (
+        f"a window of {_us(e['window_ns'])} is within 3x of an empty one ({_us(e['floor_ns'])}); "
+        f"try {e['remedy']}"
+    ),
+    "faster than roofline": _roof,
+    "cold that is warm": lambda e: f"cold was asked for, but {e['reason']}",
+    "fits in cache": _fits,
+    "memory grows": lambda e: f"every call leaves {e['bytes_per_call']} bytes allocated",
+    "stalls": lambda e: (
+        f"{e['count']} window(s) over 20x the median, the longest {e['longest_ns'] / 1e6:.4g} ms"
+    ),
+    "two modes": lambda e: (
+        f"two modes: {_us(e['low_ns'])} and {_us(e['high_ns'])} "
+        f"({_share(e['share_high'])} in the slower one)"
+    ),
+    "cached result": lambda e: (
+        f"{_share(e['share_at_floor'])} of the windows are as short as empty ones: "
+        "is a result kept, or nothing done?"
+    ),
+    "shared device": lambda e: f"others use this device: pids {e['pids']}",
+    "launch blocking": lambda e: (
+        f"{e['variable']}={e['value']}: every launch waits, so the times describe something else"
+    ),
+    "profiler on": lambda _: "a profiler is active: the times include it",
+    "anomaly detection": lambda _: "autograd's anomaly detection is on: the times include it",
+    "clock not held": lambda e: (
+        f"locked to {e['locked_mhz']:.0f} MHz, but the median is {e['median_mhz']:.0f}"
+        + (f": {', '.join(e['reasons'])}" if e["reasons"] else "")
+    ),
+    "throttled": lambda e: (
+        "throttled: " + ", ".join(f"{word} {_share(share)}" for word, share in e["reasons"].items())
+    ),
+    "no blocker": lambda e: f"no blocker: {e['reason']}",
+    "graph refused": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
+    "graph differs": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
+    "phases hidden": lambda e: e["reason"],
+}
+"""A line for each code that has none elsewhere, for the room that words notices."""
