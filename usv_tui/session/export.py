@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -113,7 +114,7 @@ def _seconds(at_ns: int, start_ns: int) -> float:
 
 
 def _nullable(values: np.ndarray) -> list[float | None]:
-    return [v if v == v else None for v in values.tolist()]  # noqa: PLR0124  NaN is not itself
+    return [v if math.isfinite(v) else None for v in values.tolist()]
 
 
 def flag_names(flags: int) -> list[str]:
@@ -134,8 +135,21 @@ def _telemetry(store: Store, start_ns: int) -> dict[str, Any]:
 
 def write_json(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
     """The session as one JSON object."""
-    json.dump(as_dict(store, snapshot), out, allow_nan=False)
-    out.write("\n")
+    data = as_dict(store, snapshot)
+    try:
+        text = json.dumps(data, allow_nan=False)
+    except ValueError:
+        # A parameter or a finding of the user's is not finite, and JSON has no word for that.
+        text = json.dumps(_finite(data), allow_nan=False)
+    out.write(text + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
@@ -165,7 +179,7 @@ def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
             extra: list[Any] = [""] * (len(fields) + 1)
             if index >= 0:
                 values = [column[index] for column in columns]
-                extra = ["" if v != v else f"{v:g}" for v in values]  # noqa: PLR0124  NaN
+                extra = [f"{v:.12g}" if math.isfinite(v) else "" for v in values]
                 extra.append(repr((t - int(telemetry_t[index])) / 1e9))
             writer.writerow(
                 [
@@ -202,7 +216,9 @@ def write_file(path: Path, store: Store, snapshot: Snapshot, kind: str) -> None:
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)
         Path(temporary).replace(path)
+        temporary = ""
     except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
