@@ -467,8 +467,9 @@ def test_phases_follow_their_row():
         fake.row(10_001, "backward", parent=0),
     )
 
-    assert [row.name for row in store.snapshot(0).rows] == ["step", "forward", "backward", "other"]
-    assert [row.parent for row in store.snapshot(0).rows] == [None, 0, 0, None]
+    rows = [row for row in store.snapshot(0).rows if row.name != "unaccounted"]
+    assert [row.name for row in rows] == ["step", "forward", "backward", "other"]
+    assert [row.parent for row in rows] == [None, 0, 0, None]
 
 
 # -- the baseline
