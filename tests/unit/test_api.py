@@ -405,6 +405,14 @@ def test_a_foreign_timer_cannot_keep_several_calls_cold(flushes):
     assert do_bench(lambda: 1e-4, timer=Sim(), cache_flush=True, inner="auto").inner == 1
 
 
+def test_a_cpu_is_flushed_for_real():
+    """M9: on a CPU a buffer is read and written before every sample, outside the window."""
+    result = do_bench(lambda: None, timer="wall", cache_flush=True, flush_mb=4, iters=5, warmup=0)
+
+    assert result.cache == "cold"
+    assert result.min < 20e-6
+
+
 def test_a_flush_that_cannot_be_had_is_told(monkeypatch):
     """M9: a warning with the reason, and the measurement says unavailable."""
     monkeypatch.setattr(

@@ -186,7 +186,8 @@ def _place_in_use() -> Place:
 
 def flusher(place: Place, flush_mb: int | None) -> tuple[Callable[[], object] | None, str]:
     """What evicts the caches, or None and the word `unavailable` with a warning why."""
-    found = make_flusher(RunConfig(device=place.device, flush_mb=flush_mb), place.torch)
+    torch = place.torch or sys.modules.get("torch")  # its threads have caches of their own
+    found = make_flusher(RunConfig(device=place.device, flush_mb=flush_mb), torch)
     if found.flush is None:
         warn(f"caches are not flushed: {found.reason}")
         return None, "unavailable"

@@ -195,13 +195,6 @@ class Rotation(Generic[T]):
         """The next item."""
         return self._next()
 
-    @property
-    def nbytes(self) -> int | None:
-        """Bytes of all items that say how large they are; None when none of them does."""
-        sizes = [_nbytes(item) for item in self.items]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if known else None
-
 
 def rotating(items: Iterable[T]) -> Rotation[T]:
     """A callable that returns the items in turn: other inputs at each call, so other memory.
@@ -212,16 +205,3 @@ def rotating(items: Iterable[T]) -> Rotation[T]:
         ValueError: there are no items.
     """
     return Rotation(items)
-
-
-def _nbytes(item: object) -> int | None:
-    """Bytes of an array or tensor, or of those in a tuple, list or dict."""
-    size = getattr(item, "nbytes", None)
-    if isinstance(size, int):
-        return size
-    if isinstance(item, Mapping):
-        item = list(item.values())
-    if isinstance(item, tuple | list):
-        sizes = [s for s in map(_nbytes, item) if s is not None]
-        return sum(sizes) if sizes else None
-    return None
