@@ -356,7 +356,7 @@ class _Plan:
                     _say(f"usv-tui: {error}")
                     code = code or int(error.exit_code)
         if not wrote_stdout and session.has_samples:
-            _print(table.render(snapshot, markdown=args.markdown))
+            _print(table.render(snapshot, markdown=args.markdown, width=_terminal_width()))
         if session.fault is not None:
             fault = session.fault
             _say(f"usv-tui: {fault.message}" + (f" ({fault.hint})" if fault.hint else ""))
@@ -374,6 +374,14 @@ class _Plan:
             sys.stderr.flush()
             os._exit(code)
         return code
+
+
+def _terminal_width() -> int | None:
+    """The width that a table on stdout may take; None when it is no terminal."""
+    try:
+        return os.get_terminal_size(1).columns
+    except OSError:
+        return None
 
 
 def _signal_name(number: int) -> str:

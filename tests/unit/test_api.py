@@ -17,6 +17,7 @@ from usv_tui.engine import choice, group
 from usv_tui.engine.runner import Flusher
 from usv_tui.engine.timers import WallTimer
 from usv_tui.errors import DeviceError, TimerError, UsageError
+from usv_tui.model import ClockHold, ClockState
 
 
 class Sim(usv.timer.GPUTimer):
@@ -528,22 +529,32 @@ def test_clocks_are_held_while_measuring_and_let_go_in_any_case(monkeypatch, fak
     held = []
 
     @contextmanager
-    def fixed_clocks(*, device=0, vendor="auto"):
+    def locked(*, device=0):
         held.append(("lock", device))
         try:
-            yield
+            yield ClockState(hold=ClockHold.PENDING, locked_mhz=1500)
         finally:
             held.append("unlock")
 
     clocks = types.ModuleType("usv_tui.device.fixed")
-    clocks.fixed_clocks = fixed_clocks
+    clocks.clocks_locked_if_possible = locked
     monkeypatch.setitem(sys.modules, "usv_tui.device.fixed", clocks)
 
-    do_bench(lambda: held.append("fn"), timer="wall", lock_clocks=True, iters=1, warmup=0)
+    m = do_bench(lambda: held.append("fn"), timer="wall", lock_clocks=True, iters=1, warmup=0)
     with pytest.raises(RuntimeError):
         do_bench(failing_at(1), timer="wall", lock_clocks=True)
 
     assert held == [("lock", 1), "fn", "fn", "unlock", ("lock", 1), "unlock"]
+    assert m.clocks == "locked 1500 MHz"
+
+
+def test_clocks_that_cannot_be_locked_are_told_and_the_measurement_goes_on():
+    """Without a GPU (or the rights) it measures unlocked, warns, and the result is marked."""
+    with pytest.warns(UserWarning, match="measuring unlocked"):
+        m = do_bench(lambda: None, timer="wall", lock_clocks=True, iters=3)
+
+    assert m.n == 3
+    assert m.clocks.startswith("unlocked: ")
 
 
 # -- one line

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from usv_tui.engine.choice import device_sync, engine_timer, flusher
+from usv_tui.engine.choice import device_sync, engine_timer, flusher, warn
 from usv_tui.engine.group import Group
 from usv_tui.engine.measurement import BenchmarkFailed, Measurement
 from usv_tui.engine.timers import WallTimer
@@ -94,7 +94,8 @@ def do_bench_many(
         cache_flush: evict the caches before each call. A window of several calls is then timed
             call by call, or refused where the timer cannot.
         flush_mb: how much to write for that, in MiB; default: twice the last-level cache.
-        lock_clocks: hold the GPU's clocks while measuring, and put them back in any case.
+        lock_clocks: hold the GPU's clocks while measuring, and put them back in any case. Without
+            the rights it measures unlocked: a warning and the measurements' `clocks` say so.
         timer: "auto" (device events where there is a GPU, else the wall clock, with a warning),
             "torch", "wall", or an object with usv's open, value and synchronize.
         flops: floating-point operations of one call, by name.
@@ -103,13 +104,18 @@ def do_bench_many(
 
     Raises:
         BenchmarkFailed: a callable raised; the others' measurements are in its `results`.
-        UsvError: the timer, the flush or the lock cannot be had.
+        UsvError: the timer or the flush cannot be had.
     """
     engine, place = engine_timer(timer)
+    clocks = ""
     with contextlib.ExitStack() as stack:
         if lock_clocks:
-            clocks = importlib.import_module("usv_tui.device.fixed")
-            stack.enter_context(clocks.fixed_clocks(device=place.ordinal))
+            fixed = importlib.import_module("usv_tui.device.fixed")
+            state = stack.enter_context(fixed.clocks_locked_if_possible(device=place.ordinal))
+            clocks = f"locked {state.locked_mhz} MHz"
+            if state.locked_mhz is None:
+                clocks = f"unlocked: {state.reason}"
+                warn(f"lock_clocks: measuring unlocked: {state.reason}")
         flush, cache = flusher(place, flush_mb) if cache_flush else (None, "warm")
         group = Group(engine, fns, flush)
         group.prime()
@@ -122,4 +128,4 @@ def do_bench_many(
         samples = group.counts(iters, min_iters_time, per_window=True)
         group.measure(warmups, samples, seed if interleave else None)
     label = cache if flush is None else "cold"
-    return group.results(flops or {}, bytes or {}, label, seed if interleave else None)
+    return group.results(flops or {}, bytes or {}, label, seed if interleave else None, clocks)

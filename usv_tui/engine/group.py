@@ -201,6 +201,7 @@ class Group:
         bytes_: Mapping[str, float],
         cache: str,
         seed: int | None,
+        clocks: str = "",
     ) -> dict[str, Measurement]:
         """The measurements by name.
 
@@ -216,6 +217,7 @@ class Group:
                 bytes=bytes_.get(row.name),
                 timer=self.timer.info.name,
                 cache=cache,
+                clocks=clocks,
                 seed=seed,
             )
             for row in self._live

@@ -31,6 +31,8 @@ class Measurement:
     """What timed it: wall, event, or the class of the caller's timer."""
     cache: str = "warm"
     """warm, cold (flushed before every call), or unavailable (a flush that could not be had)."""
+    clocks: str = ""
+    """With `lock_clocks`: `locked 1500 MHz`, or `unlocked: ` and why. Empty when not asked for."""
     seed: int | None = None
     """Decides the order of interleaved rounds; None when it was not interleaved."""
 

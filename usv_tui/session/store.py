@@ -71,6 +71,7 @@ from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import RowData, TelemetryData
 from usv_tui.stats.pairs import Interval
 from usv_tui.stats.rolling import LogHistogram, Summary, summary
+from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.timesource import NS_PER_S
 
 MAX_WINDOW = 10_000
@@ -353,7 +354,8 @@ class Store:
             self.rows[record.info.bench] = RowStore(record.info)
         elif isinstance(record, Skip):
             self._skipped.append((record.name, record.reason))
-            self.log(record.at_ns, "event", f"skipped {record.name}: {record.reason}")
+            if not record.reason.startswith(NO_BENCHMARK):
+                self.log(record.at_ns, "event", f"skipped {record.name}: {record.reason}")
         elif isinstance(record, State):
             row = self.rows.get(record.bench)
             if row is not None:
