@@ -453,7 +453,7 @@ def _demo(argv: list[str]) -> int:
 
 def _doctor(argv: list[str]) -> int:
     args = options.doctor_parser().parse_args(argv)
-    from usv_tui.device import doctor as commands
+    from usv_tui import doctor_cli as commands
 
     return int(commands.run(args.device, as_json=args.json, out=sys.stdout))
 

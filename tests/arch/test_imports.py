@@ -23,6 +23,7 @@ LAYERS = (
         "__main__",
         "cli",
         "clocks_cli",
+        "doctor_cli",
         "environment",
         "lie_cli",
         "options",
