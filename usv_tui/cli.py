@@ -5,15 +5,17 @@ before numpy and torch are imported.
 """
 
 import argparse
+import io
 import os
 import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from usv_tui import options
 from usv_tui.errors import ExitCode, SuiteError, UsageError, UsvError
@@ -23,6 +25,7 @@ HEADLESS_MAX_TIME_S = 10.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code. Errors of the user's are one line on stderr."""
+    _secure_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     command, rest = options.split_command(arguments)
     try:
@@ -38,6 +41,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _secure_streams() -> None:
+    """Closed standard streams lead nowhere; a character that one does not know is a `?`.
+
+    Else the first file that is opened would take a closed stream's number, and get its output.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def _say(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)  # noqa: T201  the program's voice
@@ -46,7 +65,23 @@ def _say(text: str) -> None:
 
 
 def _print(text: str) -> None:
-    print(text, flush=True)  # noqa: T201  the program's data
+    _to_stdout(lambda out: out.write(text + "\n"))
+
+
+def _to_stdout(write: Callable[[TextIO], object]) -> None:
+    """Data for whoever reads stdout; one that has gone away (`| head`) wants no more.
+
+    Raises:
+        UsageError: it cannot be written, for instance to a full disk.
+    """
+    try:
+        write(sys.stdout)
+        sys.stdout.flush()
+    except OSError as error:
+        # What is still in the buffer must not be tried again when the program ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            raise UsageError(f"cannot write to stdout: {error.strerror}") from None
 
 
 # -- usv-tui FILE
@@ -129,6 +164,8 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
 
 def _check_writable(path: Path) -> None:
     folder = path.parent
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return  # a pipe or a device: written to as it is
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no directory {folder}")
     if path.is_dir() or not os.access(folder, os.W_OK):
@@ -269,7 +306,9 @@ class _Plan:
         signals = front.Signals()
         with signals.watch():
             self._start_capture()
-            voice = os.fdopen(os.dup(self._capture.real_stderr), "w", encoding="utf-8")
+            voice = os.fdopen(
+                os.dup(self._capture.real_stderr), "w", encoding="utf-8", errors="replace"
+            )
             narration = front.Narration(voice)
             is_over = True
             late: list[str] = []
@@ -344,19 +383,17 @@ class _Plan:
         snapshot = session.final_snapshot()
         args = self._args
         code = front.exit_code(session, signal_number)
-        wrote_stdout = False
-        for kind, target in (("json", args.json), ("csv", args.csv)):
-            if target == "-":
-                wrote_stdout = True
-                export.write(kind, session.store, snapshot, sys.stdout)
-            elif target is not None:
-                try:
+        for kind, target in (("json", args.json), ("csv", args.csv), ("table", "-")):
+            try:
+                if target not in (None, "-"):
                     export.write_file(Path(target), session.store, snapshot, kind)
-                except UsageError as error:
-                    _say(f"usv-tui: {error}")
-                    code = code or int(error.exit_code)
-        if not wrote_stdout and session.has_samples:
-            _print(table.render(snapshot, markdown=args.markdown, width=_terminal_width()))
+                elif kind == "table" and "-" not in (args.json, args.csv) and session.has_samples:
+                    _print(table.render(snapshot, markdown=args.markdown, width=_terminal_width()))
+                elif kind != "table" and target == "-":
+                    _to_stdout(partial(export.write, kind, session.store, snapshot))
+            except UsageError as error:
+                _say(f"usv-tui: {error}")
+                code = code or int(error.exit_code)
         if session.fault is not None:
             fault = session.fault
             _say(f"usv-tui: {fault.message}" + (f" ({fault.hint})" if fault.hint else ""))
@@ -422,6 +459,7 @@ def _export(argv: list[str]) -> int:
         raise UsageError(
             f"{args.session} holds no session yet", "it was cut before its first frame"
         )
+    store.analyse(store.last_ns, is_final=True)
     snapshot = store.snapshot(store.last_ns)
     if args.to in ("table", "markdown"):
         text = table.render(snapshot, markdown=args.to == "markdown")
@@ -431,7 +469,7 @@ def _export(argv: list[str]) -> int:
             _check_writable(Path(args.output))
             Path(args.output).write_text(text + "\n", encoding="utf-8")
     elif args.output == "-":
-        export.write(args.to, store, snapshot, sys.stdout)
+        _to_stdout(partial(export.write, args.to, store, snapshot))
     else:
         export.write_file(Path(args.output), store, snapshot, args.to)
     if not snapshot.complete:

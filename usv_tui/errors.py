@@ -36,9 +36,10 @@ class UsvError(Exception):
     exit_code = ExitCode.BENCH_FAILED
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        # Some quote an error of somebody else's, which may have lines.
+        self.message = " ".join(line.strip() for line in message.splitlines())
+        self.hint = " ".join(line.strip() for line in hint.splitlines())
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

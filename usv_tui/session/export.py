@@ -204,11 +204,18 @@ def write(kind: str, store: Store, snapshot: Snapshot, out: IO[str]) -> None:
 def write_file(path: Path, store: Store, snapshot: Snapshot, kind: str) -> None:
     """Write JSON or CSV beside its final name and rename it: a reader never sees half a file.
 
+    A pipe or a device (/dev/stdout, /dev/null) is written to and never replaced.
+
     Raises:
         UsageError: the path cannot be written.
     """
     temporary = ""
+    path = Path(os.path.realpath(path))
     try:
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8", newline="") as out:
+                write(kind, store, snapshot, out)
+            return
         fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent or ".")
         with os.fdopen(fd, "w", encoding="utf-8", newline="") as out:
             write(kind, store, snapshot, out)
