@@ -56,7 +56,7 @@ def work(
         reason = error.message
     except BaseException as error:  # noqa: BLE001  the front end must hear of it, whatever it is
         text = traceback.format_exc()
-        reason = f"internal error: {type(error).__name__}: {error}"
+        reason = " ".join(f"internal error: {type(error).__name__}: {error}".split())
         hint = "please report this with the traceback"
         emit(Fault(clock.now_ns(), int(ExitCode.WORKER_LOST), reason, hint, text))
     emit(Progress(clock.now_ns(), "ended", reason))
@@ -105,10 +105,16 @@ def choose_device(
     """The device, the reason for it, what identifies it, and torch (None when not needed).
 
     Raises:
+        UsageError: not the name of a device.
         DeviceError: not here, with what torch says of it.
     """
     if wanted == "cpu":
         return "cpu", "asked for", {}, None
+    kind, _, number = wanted.partition(":")
+    if wanted not in ("auto", "cuda") and not (kind == "cuda" and number.isdigit()):
+        raise UsageError(
+            f"--device {wanted}: no such device", "cpu, cuda, cuda:N, or sim:CARD (demo --list)"
+        )
     emit(Progress(clock.now_ns(), "importing", "torch"))
     try:
         torch = importlib.import_module("torch")
@@ -140,12 +146,7 @@ def choose_device(
 def _cuda_index(wanted: str, torch: Any) -> int:
     if wanted in ("auto", "cuda"):
         return int(torch.cuda.current_device())
-    kind, _, number = wanted.partition(":")
-    if kind != "cuda" or not number.isdigit():
-        raise UsageError(
-            f"--device {wanted}: no such device", "cpu, cuda, cuda:N, or sim:CARD (demo --list)"
-        )
-    return int(number)
+    return int(wanted.partition(":")[2])
 
 
 def make_timer(config: RunConfig, torch: Any) -> Timer:

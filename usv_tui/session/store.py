@@ -384,7 +384,8 @@ class Store:
             times += record.at_ns
             values += record.sm_mhz
         elif isinstance(record, Fault):
-            self.log(record.at_ns, "error", f"{record.message} {record.hint}".strip())
+            hint = f" ({record.hint})" if record.hint else ""
+            self.log(record.at_ns, "error", f"{record.message}{hint}")
         elif isinstance(record, End):
             self._end = record
 
