@@ -4,6 +4,7 @@ import json
 import math
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -263,3 +264,27 @@ def test_a_missing_directory_is_one_clear_line(tmp_path):
 def test_every_flag_has_a_name(flag):
     """A flag in a file is a word and not a number."""
     assert export.flag_names(int(flag)) == [flag.name.lower()]
+
+
+def test_a_device_is_written_to_and_never_replaced(tmp_path):
+    """`--json /dev/null` as root leaves the device what it is; a full one is one clear line."""
+    store = session()
+    export.write_file(Path("/dev/null"), store, store.snapshot(0), "json")
+    with pytest.raises(UsageError, match=r"cannot write /dev/full: No space left on device"):
+        export.write_file(Path("/dev/full"), store, store.snapshot(0), "json")
+
+    assert Path("/dev/null").is_char_device()
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_link_stays_a_link(tmp_path):
+    """What a link points to is replaced, not the link."""
+    target, link = tmp_path / "target.json", tmp_path / "latest.json"
+    target.write_text("older")
+    link.symlink_to(target)
+    store = session()
+
+    export.write_file(link, store, store.snapshot(0), "json")
+
+    assert link.is_symlink()
+    assert target.read_text().startswith('{"schema"')

@@ -668,7 +668,7 @@ def test_a_fault_is_an_error_in_the_log():
     """What ended the worker stands in the log with its way out."""
     store = fold(fake.start(), Fault(BEGIN_NS, 2, "file.py:3: bad", "mend it"))
 
-    assert store.snapshot(0).log[-1][1:] == ("error", "file.py:3: bad mend it")
+    assert store.snapshot(0).log[-1][1:] == ("error", "file.py:3: bad (mend it)")
 
 
 def test_a_snapshot_does_not_change_any_more():
