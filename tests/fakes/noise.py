@@ -4,6 +4,7 @@ Each generator returns multiplicative noise with median 1 (or as said) around a 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,13 +82,13 @@ def step(n: int, change: float, at: float = 0.5) -> FloatArray:
 NoiseMaker = Callable[[Generator, int], FloatArray]
 
 SHAPES: dict[str, NoiseMaker] = {
-    "iid": lambda rng, n: iid(rng, n),
-    "heavy": lambda rng, n: heavy(rng, n),
-    "AR .9": lambda rng, n: ar1(rng, n, phi=0.9),
-    "AR .97": lambda rng, n: ar1(rng, n, phi=0.97),
+    "iid": iid,
+    "heavy": heavy,
+    "AR .9": partial(ar1, phi=0.9),
+    "AR .97": partial(ar1, phi=0.97),
     "tick 0.5 us on 10 us": lambda rng, n: quantised(rng, 10e-6 * iid(rng, n), 0.5e-6) / 10e-6,
-    "two modes 30 %": lambda rng, n: bimodal(rng, n),
-    "two modes 50 %": lambda rng, n: bimodal(rng, n, share=0.5),
-    "sticky 20": lambda rng, n: sticky(rng, n),
+    "two modes 30 %": bimodal,
+    "two modes 50 %": partial(bimodal, share=0.5),
+    "sticky 20": sticky,
 }
 """The noises of the error-rate tables, by name."""

@@ -4,22 +4,22 @@ An `Analyst` looks at the last 20 seconds and at a bounded number of samples a r
 ratios go back to the epoch's start, in bounded memory.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from usv_tui.model import EXCLUDED, Advice, ClockEffect, Drift, Ratio, StateWord
+from usv_tui.model import Advice, ClockEffect, Drift, Ratio, StateWord
 from usv_tui.stats.advice import (
+    MIN_READINGS,
     AdviceInputs,
     Advisor,
     ClockEvidence,
     RowEvidence,
     below_share,
 )
-from usv_tui.stats.basics import NS_PER_S, FloatArray, IntArray, correlation_time, estimate_tick
+from usv_tui.stats.basics import NS_PER_S, IntArray, correlation_time, estimate_tick
 from usv_tui.stats.clock_effect import (
     ClockTrace,
     EffectDetail,
@@ -53,20 +53,21 @@ from usv_tui.stats.pairs import (
     ALPHA,
     BAND,
     Interval,
-    PairTracker,
     half_width,
     is_control_off,
     median_interval,
-    round_means,
 )
 from usv_tui.stats.rolling import Summary, summary
+from usv_tui.stats.rounds import RatioBook, comparisons
 from usv_tui.stats.stopping import Precision, Target, TargetKind
 
 WINDOW_S = 20.0
-SAMPLE_BUDGET = 32_000
+SAMPLE_BUDGET = 25_000
 """Samples looked at in one update, all rows together."""
 MOST_SAMPLES = 4096
-FEWEST_SAMPLES = 1500
+FEWEST_SAMPLES = 1250
+LAG_S = 5.0
+"""The lag of the readings is searched for so often."""
 MODE_ROWS = 3
 """Rows whose modes are looked for in one update; the others keep their last answer."""
 SOLO_S = 3.0
@@ -76,6 +77,8 @@ TICK_SAMPLES = 200
 TARGET_SAMPLES = 8192
 TARGET_LEAD_S = 20.0
 """The median of a settled row is taken from this long before it was found settled."""
+PROBES = 2000
+"""Most in-stream clock readings looked at."""
 BUSY_TIMES = 400
 """Moments of a window by which a row shows that it was running."""
 THROTTLED_SHARE = 0.5
@@ -125,9 +128,6 @@ class _Known:
 
     def __init__(self) -> None:
         self.tracker = DriftTracker()
-        self.pairs = PairTracker(0)
-        self.baseline: int | None = None
-        self.next_round = -1
         self.modes: Modes | None = None
         self.tick_ns = 0.0
 
@@ -148,13 +148,17 @@ class Analyst:
         self.band = band
         self.alpha = alpha
         self._known: dict[int, _Known] = {}
+        self._book = RatioBook(band, alpha)
         self._advisor = Advisor()
         self._solo: dict[int, float] = {}
         self._turn = 0
+        self._lag: tuple[float, int] | None = None
+        """How late the readings are, and when that was found."""
 
     def reset(self) -> None:
         """Forget everything: a new epoch begins."""
         self._known.clear()
+        self._book.reset()
         self._advisor.reset()
         self._solo.clear()
 
@@ -181,12 +185,13 @@ class Analyst:
         loaded = under_load(readings, busy)
         limited = limits(loaded)
         row_trends, drifts = self._drifts(seen, readings, now_ns)
-        clock = _clock_trace(loaded)
+        clock = self._with_lag(_effect_clock(telemetry, loaded, from_ns, now_ns), now_ns)
         details = clock_effects(
             [RowTrace(s.cut.t_ns, np.log(s.cut.seconds)) for s in seen],
             clock,
             is_shared=telemetry.is_shared,
         )
+        self._keep_lag(clock, details, now_ns)
         self._find_modes(seen)
         self._note_solo(seen, telemetry, now_ns)
         ratios = self._ratios(rows, seen, epoch_ns, is_final=is_final)
@@ -295,6 +300,22 @@ class Analyst:
             tick_ns = known.tick_ns = estimate_tick(np.rint(cut.seconds * cut.inner * NS_PER_S))
         return _Seen(row, cut, tick_ns / NS_PER_S / cut.inner, summary(cut.seconds))
 
+    def _with_lag(self, clock: ClockTrace | None, now_ns: int) -> ClockTrace | None:
+        """The clock with the lag found lately: it belongs to driver and poller, not to a window."""
+        if clock is None or clock.lag_s is not None or self._lag is None:
+            return clock
+        lag_s, at_ns = self._lag
+        if now_ns - at_ns >= LAG_S * NS_PER_S:
+            return clock
+        return ClockTrace(clock.t_ns, clock.mhz, clock.step_mhz, lag_s)
+
+    def _keep_lag(self, clock: ClockTrace | None, details: list[EffectDetail], now_ns: int) -> None:
+        if clock is None or clock.lag_s is not None:
+            return
+        told = [d.effect.lag_ns for d in details if d.effect.alpha is not None]
+        lag_ns = next((lag_ns for lag_ns in told if lag_ns is not None), None)
+        self._lag = None if lag_ns is None else (lag_ns / NS_PER_S, now_ns)
+
     def _of(self, row: RowData) -> _Known:
         known = self._known.get(row.bench)
         if known is None:
@@ -333,32 +354,21 @@ class Analyst:
     def _ratios(
         self, rows: Sequence[RowData], seen: list[_Seen], epoch_ns: int, *, is_final: bool
     ) -> dict[int, Ratio]:
-        by_bench = {row.bench: row for row in rows}
-        siblings: dict[int, int] = {}
-        for row in rows:
-            if row.baseline is not None and not row.is_control:
-                siblings[row.baseline] = siblings.get(row.baseline, 0) + 1
-        cuts = {s.row.bench: s for s in seen}
-        means: dict[tuple[int, int], tuple[IntArray, FloatArray]] = {}
-        out: dict[int, Ratio] = {}
+        self._book.feed(rows, epoch_ns, is_final=is_final)
+        counts = comparisons(rows)
+        by_bench = {s.row.bench: s for s in seen}
+        out = {}
         for row in rows:
             base = None if row.baseline is None else by_bench.get(row.baseline)
-            if base is None or base.bench == row.bench:
+            if base is None:
                 continue
-            known = self._of(row)
-            if known.baseline != base.bench:
-                known.pairs, known.baseline, known.next_round = (
-                    PairTracker(row.bench),
-                    base.bench,
-                    -1,
-                )
-            _consume(known, row, base, epoch_ns, means, is_final=is_final)
-            out[row.bench] = known.pairs.ratio(
-                band=self.band,
-                alpha=self.alpha,
-                comparisons=1 if row.is_control else siblings.get(base.bench, 1),
-                resolution=_resolution(cuts[row.bench], cuts[base.bench]),
+            ratio = self._book.ratio(
+                row,
+                1 if row.is_control else counts.get(base.row.bench, 1),
+                _resolution(by_bench[row.bench], base),
             )
+            if ratio is not None:
+                out[row.bench] = ratio
         return out
 
     def _inputs(
@@ -422,6 +432,21 @@ def _busy_times(seen: list[_Seen]) -> IntArray:
         s.cut.t_ns[-1:] for s in seen
     ]
     return np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
+
+
+def _effect_clock(
+    telemetry: TelemetryData, loaded: TelemetryData, from_ns: int, now_ns: int
+) -> ClockTrace | None:
+    """The clock to tell effects by: taken inside the stream where there is enough of that."""
+    probe = telemetry.probe
+    if probe is not None:
+        a, b = position(probe.t_ns, from_ns), position(probe.t_ns, now_ns + 1)
+        stride = max(1, (b - a) // PROBES)
+        t_ns, mhz = probe.t_ns[a:b:stride], probe.mhz[a:b:stride]
+        good = np.isfinite(mhz) & (mhz > 0)
+        if good.sum() >= MIN_READINGS:
+            return ClockTrace(t_ns[good], mhz[good], loaded.step_mhz, lag_s=0.0)
+    return _clock_trace(loaded)
 
 
 def _clock_trace(loaded: TelemetryData) -> ClockTrace | None:
@@ -506,58 +531,3 @@ def _ran_since(row: RowData, from_ns: int, now_ns: int) -> bool:
 def _rounds_between(row: RowData, from_ns: int, now_ns: int) -> int:
     a, b = position(row.t_ns, from_ns), position(row.t_ns, now_ns + 1)
     return int(row.rounds[b - 1]) - int(row.rounds[a]) + 1 if b > a else 0
-
-
-def _consume(
-    known: _Known,
-    row: RowData,
-    base: RowData,
-    epoch_ns: int,
-    means: dict[tuple[int, int], tuple[IntArray, FloatArray]],
-    *,
-    is_final: bool,
-) -> None:
-    """Pair the rounds that have been completed since the last time."""
-    if row.rounds.size == 0 or base.rounds.size == 0:
-        return
-    last = min(int(row.rounds[-1]), int(base.rounds[-1])) + is_final
-    if last <= known.next_round:
-        return
-    ours = _means(row, known.next_round, last, epoch_ns, means)
-    theirs = _means(base, known.next_round, last, epoch_ns, means)
-    if np.array_equal(ours[0], theirs[0]):
-        known.pairs.add(ours[1] - theirs[1])
-    else:
-        _, i, j = np.intersect1d(ours[0], theirs[0], assume_unique=True, return_indices=True)
-        known.pairs.add(ours[1][i] - theirs[1][j])
-    known.next_round = last
-
-
-def _means(
-    row: RowData,
-    first: int,
-    last: int,
-    epoch_ns: int,
-    means: dict[tuple[int, int], tuple[IntArray, FloatArray]],
-) -> tuple[IntArray, FloatArray]:
-    """Mean log t of each round in [first, last) and the epoch; kept for the rows that share it."""
-    key = (row.bench, first)
-    found = means.get(key)
-    if found is None:
-        a = max(position(row.rounds, first), position(row.t_ns, epoch_ns))
-        b = row.rounds.size
-        part = RowData(
-            row.bench, row.t_ns[a:b], row.window_ns[a:b], row.inner[a:b], row.rounds[a:b],
-            row.flags[a:b],
-        )  # fmt: skip
-        found = means[key] = round_means(*_log_seconds(part))
-    rounds, values = found
-    end = position(rounds, last)
-    return rounds[:end], values[:end]
-
-
-def _log_seconds(row: RowData) -> tuple[IntArray, FloatArray]:
-    """Rounds and log seconds per call of all samples; NaN where a sample does not count."""
-    good = ((row.flags & int(EXCLUDED)) == 0) & (row.window_ns > 0) & (row.inner > 0)
-    seconds = np.where(good, row.window_ns, 1) / (np.where(good, row.inner, 1) * NS_PER_S)
-    return row.rounds.astype(np.int64), np.where(good, np.log(seconds), math.nan)

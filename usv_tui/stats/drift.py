@@ -97,9 +97,10 @@ class _Shape(NamedTuple):
 
 @cache
 def _shapes() -> tuple[_Shape, ...]:
-    """Line, parabola, every step with four batches a side, three exponentials.
+    """Line, parabola, steps with four batches a side, exponentials, ramps that begin or end.
 
-    A step's place and an exponential's time constant count as a parameter each.
+    A step's or corner's place and an exponential's time constant count as a parameter each.
+    Without the corners a ramp that has just begun leaves residuals that hide it for 15 s.
     """
     u = np.linspace(0.0, 1.0, BATCHES)
     one = np.ones(BATCHES)
@@ -108,6 +109,8 @@ def _shapes() -> tuple[_Shape, ...]:
         ([one, (np.arange(BATCHES) >= at).astype(np.float64)], 3) for at in range(4, BATCHES - 3)
     ]
     designs += [([one, np.exp(-u / tau)], 3) for tau in (0.1, 0.2, 0.4)]
+    for corner in (0.2, 0.35, 0.5, 0.65, 0.8, 0.9):
+        designs += [([one, np.maximum(u - corner, 0.0)], 3), ([one, np.minimum(u, corner)], 3)]
     return tuple(
         _Shape(np.linalg.qr(np.stack(columns, axis=1))[0], parameters)
         for columns, parameters in designs
@@ -159,8 +162,14 @@ def slope_per_s(y: FloatArray, span_s: float) -> float | None:
     """Theil-Sen slope of 24 equally spaced batches over `span_s` seconds, relative per second."""
     if span_s <= 0:
         return None
-    i, j = np.triu_indices(y.size, 1)
+    i, j = _all_pairs(y.size)
     return median((y[j] - y[i]) / (j - i)) * y.size / span_s
+
+
+@cache
+def _all_pairs(n: int) -> tuple[IntArray, IntArray]:
+    i, j = np.triu_indices(n, 1)
+    return i.astype(np.int64), j.astype(np.int64)
 
 
 def temperature_change(

@@ -58,10 +58,11 @@ def position(ascending: AnyInts, value: int) -> int:
 
     The value takes the array's type: `numpy.searchsorted` would convert the whole array instead.
     """
-    bounds = np.iinfo(ascending.dtype)
-    if value > bounds.max:
+    if ascending.size == 0 or value > ascending[-1]:
         return int(ascending.size)
-    return int(np.searchsorted(ascending, ascending.dtype.type(max(value, bounds.min))))
+    if value <= ascending[0]:
+        return 0
+    return int(np.searchsorted(ascending, ascending.dtype.type(value)))
 
 
 class Cut(NamedTuple):
@@ -80,6 +81,13 @@ class Cut(NamedTuple):
 
 def _typical(inner: IntArray) -> int:
     return int(np.partition(inner, inner.size // 2)[inner.size // 2]) if inner.size else 1
+
+
+class Probe(NamedTuple):
+    """The clock as measured inside the stream, oldest first."""
+
+    t_ns: IntArray
+    mhz: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,7 @@ class TelemetryData:
     """Ascending; empty when the device does not tell."""
     is_shared: bool = False
     """Another process computes on the device."""
+    probe: Probe | None = None
 
     @classmethod
     def none(cls) -> "TelemetryData":
@@ -127,6 +136,7 @@ class TelemetryData:
             None if self.low_mhz is None else self.low_mhz[which],
             self.supported_mhz,
             self.is_shared,
+            self.probe,
         )
 
     @property

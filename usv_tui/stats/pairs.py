@@ -10,6 +10,7 @@ is still right. Correlated rounds count for fewer (n_eff).
 import math
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from usv_tui.model import Answer, Ratio
@@ -287,6 +288,8 @@ class PairTracker:
         # Trackers that grow together must not all renew their correlation time together.
         self._growth = 1.04 + 0.01 * (phase % 6)
         self._n = 0
+        self.total = 0
+        """Rounds added, kept or not."""
         self._stride = 1
         self._skip = 0
         self._tau: tuple[int, float] | None = None
@@ -299,6 +302,7 @@ class PairTracker:
     def add(self, log_ratio: FloatArray) -> None:
         """Append the log ratios of further rounds."""
         fresh = log_ratio[np.isfinite(log_ratio)]
+        self.total += fresh.size
         while fresh.size:
             taken = fresh[self._skip :: self._stride]
             room = CAPACITY - self._n
@@ -341,8 +345,8 @@ class PairTracker:
         comparisons: int = 1,
         resolution: float | None = None,
     ) -> Ratio:
-        """The ratio now; see `paired_ratio`."""
-        return paired_ratio(
+        """The ratio now; see `paired_ratio`. Its n counts all rounds, dropped ones too."""
+        found = paired_ratio(
             self.values,
             band=band,
             alpha=alpha,
@@ -350,3 +354,4 @@ class PairTracker:
             resolution=resolution,
             tau=self._correlation(),
         )
+        return msgspec.structs.replace(found, n=self.total)

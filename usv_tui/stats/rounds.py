@@ -1,0 +1,110 @@
+"""Feeds the paired ratios: finds the rounds that two rows share, as they are completed."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from usv_tui.model import EXCLUDED, Ratio
+from usv_tui.stats.basics import NS_PER_S, FloatArray, IntArray
+from usv_tui.stats.inputs import RowData, position
+from usv_tui.stats.pairs import PairTracker, round_means
+
+_Means = dict[tuple[int, int], tuple[IntArray, FloatArray]]
+
+
+class _Pair:
+    """One row against one baseline."""
+
+    def __init__(self, row: int, baseline: int) -> None:
+        self.baseline = baseline
+        self.tracker = PairTracker(row)
+        self.next_round = -1
+        """The first round that has not been paired yet."""
+
+
+class RatioBook:
+    """The paired ratios of a session's rows, each against its own baseline."""
+
+    def __init__(self, band: float, alpha: float) -> None:
+        self._band = band
+        self._alpha = alpha
+        self._pairs: dict[int, _Pair] = {}
+
+    def reset(self) -> None:
+        """A new epoch: forget all rounds."""
+        self._pairs.clear()
+
+    def feed(self, rows: Sequence[RowData], epoch_ns: int, *, is_final: bool = False) -> None:
+        """Pair the rounds completed since the last time; a new baseline starts at the epoch.
+
+        The latest round may still be growing, so it waits, unless `is_final`.
+        """
+        by_bench = {row.bench: row for row in rows}
+        means: _Means = {}
+        for row in rows:
+            base = None if row.baseline is None else by_bench.get(row.baseline)
+            if base is None or base.bench == row.bench:
+                self._pairs.pop(row.bench, None)
+                continue
+            pair = self._pairs.get(row.bench)
+            if pair is None or pair.baseline != base.bench:
+                pair = self._pairs[row.bench] = _Pair(row.bench, base.bench)
+            _consume(pair, row, base, epoch_ns, means, is_final=is_final)
+
+    def ratio(self, row: RowData, comparisons: int, resolution: float | None) -> Ratio | None:
+        """The row's ratio now; None when it has no baseline here."""
+        pair = self._pairs.get(row.bench)
+        if pair is None:
+            return None
+        return pair.tracker.ratio(
+            band=self._band,
+            alpha=self._alpha,
+            comparisons=comparisons,
+            resolution=resolution,
+        )
+
+
+def comparisons(rows: Sequence[RowData]) -> dict[int, int]:
+    """How many rows are held against each baseline, controls apart."""
+    counts: dict[int, int] = {}
+    for row in rows:
+        if row.baseline is not None and not row.is_control:
+            counts[row.baseline] = counts.get(row.baseline, 0) + 1
+    return counts
+
+
+def _consume(
+    pair: _Pair, row: RowData, base: RowData, epoch_ns: int, means: _Means, *, is_final: bool
+) -> None:
+    if row.rounds.size == 0 or base.rounds.size == 0:
+        return
+    last = min(int(row.rounds[-1]), int(base.rounds[-1])) + is_final
+    if last <= pair.next_round:
+        return
+    ours = _means(row, pair.next_round, last, epoch_ns, means)
+    theirs = _means(base, pair.next_round, last, epoch_ns, means)
+    if np.array_equal(ours[0], theirs[0]):
+        pair.tracker.add(ours[1] - theirs[1])
+    else:
+        _, i, j = np.intersect1d(ours[0], theirs[0], assume_unique=True, return_indices=True)
+        pair.tracker.add(ours[1][i] - theirs[1][j])
+    pair.next_round = last
+
+
+def _means(
+    row: RowData, first: int, last: int, epoch_ns: int, means: _Means
+) -> tuple[IntArray, FloatArray]:
+    """Mean log t of each round in [first, last) of the epoch; kept for the rows that share it."""
+    found = means.get((row.bench, first))
+    if found is None:
+        a = max(position(row.rounds, first), position(row.t_ns, epoch_ns))
+        good = (row.flags[a:] & int(EXCLUDED)) == 0
+        good &= (row.window_ns[a:] > 0) & (row.inner[a:] > 0)
+        window, inner = np.where(good, row.window_ns[a:], 1), np.where(good, row.inner[a:], 1)
+        values = np.where(good, np.log(window / (inner * NS_PER_S)), math.nan)
+        found = round_means(row.rounds[a:].astype(np.int64), values)
+        means[row.bench, first] = found
+    rounds, values = found
+    end = position(rounds, last)
+    return rounds[:end], values[:end]
