@@ -76,7 +76,9 @@ class FakeStore:
                 index = int(np.searchsorted(t, now_ns)) - 1
                 if index >= 0 and np.isfinite(v[index]):
                     latest[name] = int(v[index]) if name == "power_mw" else float(v[index])
-            reading = Reading(device=reading.device, at_ns=now_ns, reasons=reading.reasons, **latest)
+            reading = Reading(
+                device=reading.device, at_ns=now_ns, reasons=reading.reasons, **latest
+            )
         return replace(
             given,
             at_ns=now_ns,
@@ -104,9 +106,11 @@ class FakeStore:
             whole=replace(stats, n=end),
             n_all=end,
             trend=tuple(float(np.median(p)) for p in parts),
-            tflops=None if row.flops is None or not stats.median_s
+            tflops=None
+            if row.flops is None or not stats.median_s
             else row.flops / stats.median_s / 1e12,
-            gbps=None if row.bytes is None or not stats.median_s
+            gbps=None
+            if row.bytes is None or not stats.median_s
             else row.bytes / stats.median_s / 1e9,
         )
 
@@ -328,8 +332,13 @@ def rows(names=NAMES, word=StateWord.STEADY, state=RowState.RUNNING):
             is_baseline=bench == 0,
             baseline_name="" if bench == 0 else names[0],
             effect=ClockEffect(
-                status="ok", alpha=0.94, alpha_se=0.03, clock_spread=0.023, explained=0.64,
-                std_now=0.0065, std_locked=0.004,
+                status="ok",
+                alpha=0.94,
+                alpha_se=0.03,
+                clock_spread=0.023,
+                explained=0.64,
+                std_now=0.0065,
+                std_locked=0.004,
             ),
             drift=Drift(word=word, change=0.002, z=1.0, detectable=0.004, window_s=20.0),
         )
@@ -348,7 +357,11 @@ def snapshot(**changes):
         timer=TimerInfo(name="event", reason="CUDA events", resolution_ns=500, floor_ns=1800),
         device=device(),
         reading=Reading(
-            device="GPU-1234", at_ns=START_NS, sm_mhz=1935.0, temp_c=62.0, power_mw=551_000,
+            device="GPU-1234",
+            at_ns=START_NS,
+            sm_mhz=1935.0,
+            temp_c=62.0,
+            power_mw=551_000,
             reasons=int(Reason.SW_POWER_CAP),
         ),
         clocks=ClockState(

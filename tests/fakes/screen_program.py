@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from usv_tui.tui.app import ScreenOptions, run_screen
 
@@ -39,6 +40,7 @@ result = {}
 
 
 def main():
+    """Show it, and write down how it went."""
     options = json.loads(os.environ.get("OPTIONS", "{}"))
     began = time.thread_time()
     try:
@@ -47,8 +49,7 @@ def main():
     except OSError as error:
         result["error"] = str(error)
     result["cpu_s"] = time.thread_time() - began
-    with open(os.environ["RESULT"], "w") as file:
-        json.dump(result, file)
+    Path(os.environ["RESULT"]).write_text(json.dumps(result), encoding="utf-8")
     print(result.get("end"))
     sys.exit(result["end"][1] if "end" in result else 99)
 

@@ -142,7 +142,6 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         self._connect = connect
         self._controller: Controller | None = None
         self._time = time_source or MonotonicTime()
-        self._in_frame = False
         self._is_blurred = False
         self._must_forget = False
         self._key_frame: asyncio.TimerHandle | None = None
@@ -262,20 +261,27 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
                 self.canvas.forget()
             width, height = self.canvas.size
             self.canvas.show(presenter.lines(self._time.now_ns(), width, height))
-            self.canvas.paint()
-            if isinstance(driver, TtyDriver):
-                driver.finish(DRAIN_S)
+            self._write(self.canvas.changes(self.console))
             self.frames += 1
+
+    def _write(self, sequence: str) -> None:
+        """To the terminal, and see it taken; in one piece where the terminal can do that."""
+        driver = self._driver
+        if not sequence or driver is None:
+            return
+        self._begin_update()
+        driver.write(sequence)
+        self._end_update()
+        if isinstance(driver, TtyDriver):
+            driver.finish(DRAIN_S)
 
     @contextmanager
     def _framing(self) -> Iterator[None]:
-        """Between them paints reach the terminal, and the CPU time is counted."""
+        """Count the frame's CPU time."""
         start_ns = time.thread_time_ns()
-        self._in_frame = True
         try:
             yield
         finally:
-            self._in_frame = False
             self.frame_cpu_ns = time.thread_time_ns() - start_ns
             self._painted_s = time.monotonic()
             share = self._cpu_shares.add(self.frame_cpu_ns, self._painted_s)
@@ -283,8 +289,8 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
                 self.presenter.ui_share = share
 
     def _display(self, screen: Any, renderable: Any) -> None:
-        """Paint in our frames only; what Textual wants painted in between comes with the next."""
-        if self._in_frame or self.presenter is None:
+        """Textual paints the skeleton; later it only says that the terminal needs all lines."""
+        if self.presenter is None:
             super()._display(screen, renderable)
         elif renderable is not None:
             self._must_forget = True

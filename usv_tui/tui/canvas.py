@@ -1,12 +1,14 @@
-"""The one widget on the screen: lines go in, and only those that changed are painted.
+"""The one widget on the screen: lines go in, and only those that changed are written.
 
-Painting happens at once and in one go, so that it can be done while the gate is open. Textual's
-own refresh waits for a timer of its own; `paint` does synchronously what that timer would do.
+Textual repaints when a timer of its own says so. Frames must be painted at once, while the gate is
+open, so the app takes the escape sequences of the changes from here and writes them itself; the
+compositor gets the same lines when it asks (at the first paint, and for screenshots).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from rich.console import Console
+from rich.control import Control
 from rich.style import Style
 from textual.geometry import Region
 from textual.screen import Screen
@@ -14,10 +16,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 Line = tuple[Strip, ...]
+"""A line of the screen: strips side by side."""
 
 
 class Canvas(Widget):
-    """Holds the screen's lines, each a row of strips side by side."""
+    """Holds the screen's lines and knows which of them are on the terminal."""
 
     DEFAULT_CSS = "Canvas { width: 1fr; height: 1fr; }"
 
@@ -26,61 +29,47 @@ class Canvas(Widget):
         self.fill = fill
         self._first_line = first_line
         self._lines: list[Line] = []
-        self.lines_changed = 0
-        """How many lines differed in the last `show`."""
+        self._painted: list[Line] = []
 
     def render_line(self, y: int) -> Strip:
         """The line that was shown last; before that a skeleton of one line."""
         width = self.size.width
         if y < len(self._lines):
-            line = self._lines[y]
-            strip = line[0] if len(line) == 1 else Strip.join(line)
-            return strip.adjust_cell_length(width, self.fill)
+            return Strip.join(self._lines[y]).adjust_cell_length(width, self.fill)
         if y == 0 and not self._lines:
             return self._first_line(width)
         return Strip.blank(width, self.fill)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines as they are: no borders, no cache, no filter (`Look` has seen to colour)."""
+        lines = [self.render_line(y) for y in crop.line_range]
+        if crop.column_span == (0, self.size.width):
+            return lines
+        return [line.crop(*crop.column_span) for line in lines]
+
     def show(self, lines: Sequence[Line]) -> None:
-        """Take new lines and mark those that differ; equal strips are recognised by identity."""
-        old = self._lines
+        """The screen's new lines."""
         self._lines = list(lines)
-        regions: list[Region] = []
+
+    def changes(self, console: Console) -> str:
+        """What to write so that the terminal shows the lines; they count as painted then."""
+        out: list[str] = []
+        painted = self._painted
         for y, line in enumerate(self._lines):
-            before = old[y] if y < len(old) else ()
-            changed = _changed(before, line)
-            if changed is not None:
-                regions.append(Region(changed[0], y, changed[1] - changed[0], 1))
-        width = self.size.width
-        regions.extend(Region(0, y, width, 1) for y in range(len(self._lines), len(old)))
-        self.lines_changed = len(regions)
-        if regions:
-            self._set_dirty(*regions)
+            before = painted[y] if y < len(painted) else ()
+            x = 0
+            for index, strip in enumerate(line):
+                old = before[index] if index < len(before) else None
+                if old is not strip and (old is None or old != strip):
+                    out.append(Control.move_to(x, y).segment.text)
+                    out.append(strip.render(console))
+                x += strip.cell_length
+        self._painted = self._lines
+        return "".join(out)
 
     def forget(self) -> None:
-        """Everything must be painted anew: the terminal shows something else."""
-        self._lines = []
-        self._set_dirty()
-
-    def paint(self) -> None:
-        """Paint what is dirty, now."""
-        screen: Screen[Any] = self.screen
-        screen._dirty_widgets.add(self)  # noqa: SLF001  pinned by a test
-        screen._on_timer_update()  # noqa: SLF001  what the screen's own update timer calls
-
-
-def _changed(before: Line, line: Line) -> tuple[int, int] | None:
-    """From and to which cell a line differs; None when it is the same."""
-    if len(before) != len(line):
-        return (0, sum(strip.cell_length for strip in line))
-    x = 0
-    first = last = -1
-    for old, new in zip(before, line, strict=True):
-        width = new.cell_length
-        if old is not new and (old.cell_length != width or old != new):
-            first = x if first < 0 else first
-            last = x + width
-        x += width
-    return None if first < 0 else (first, last)
+        """The terminal shows something else: everything must be written again."""
+        self._painted = []
 
 
 class Stage(Screen[None], inherit_bindings=False):

@@ -134,6 +134,9 @@ def wrap(text: str, width: int) -> list[str]:
         return []
     lines: list[str] = []
     for paragraph in text.split("\n"):
+        if width_of(paragraph) <= width:
+            lines.append(paragraph)
+            continue
         indent = paragraph[: len(paragraph) - len(paragraph.lstrip(" "))][: width // 2]
         line = ""
         for word in paragraph.split():

@@ -70,8 +70,10 @@ class LiveScreen:
         left = self._charts(scene, layout, layout.left)
         if layout.telemetry:
             left.append(bar.telemetry_line(scene, layout.left))
-        right = self.advice.lines(scene, layout.right, layout.advice)
-        right += self._pane(scene, layout.right, layout.pane)
+        right = [
+            *self.advice.lines(scene, layout.right, layout.advice),
+            *self._pane(scene, layout.right, layout.pane),
+        ]
         lines = max(len(left), len(right))
         left = text.exactly(left, layout.left, lines, look.base)
         right = text.exactly(right, layout.right, lines, look.base)

@@ -1,5 +1,7 @@
 """The advice: the verdict's word, its evidence in a few lines, and what to do."""
 
+from collections.abc import Sequence
+
 from rich.style import Style
 from textual.strip import Strip
 
@@ -33,19 +35,20 @@ class AdvicePanel:
     def __init__(self) -> None:
         self._seen: tuple[object, ...] = ()
         self._said = advice_text(Advice())
-        self._lines: dict[tuple[int, int], list[Strip]] = {}
+        self._lines: dict[tuple[int, int], tuple[Strip, ...]] = {}
 
     def lines_wanted(self, scene: Scene) -> int:
         """How many lines the whole panel takes."""
         self._look_at(scene)
         return 1 + len(self._said.evidence) + (1 if _what_to_do(scene) else 0)
 
-    def lines(self, scene: Scene, width: int, height: int) -> list[Strip]:
+    def lines(self, scene: Scene, width: int, height: int) -> Sequence[Strip]:
         """One line with the gist, or a panel with evidence and command."""
         self._look_at(scene)
         known = self._lines.get((width, height))
         if known is None:
-            known = self._lines[width, height] = _draw(scene, self._said, width, height)
+            lines = _draw(scene, self._said, width, height)
+            known = self._lines[width, height] = tuple(lines)
         return known
 
     def _look_at(self, scene: Scene) -> None:

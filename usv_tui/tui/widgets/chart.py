@@ -151,11 +151,13 @@ def _draw_samples(
     dots_high = 4 * raster.height
     x = ((points.t_ns - axis.from_ns) // axis.step_ns).astype(np.intp)
     y = _rows_of(points.seconds, scale, dots_high)
-    picture.above = int(np.count_nonzero(y < 0))
-    picture.below = int(np.count_nonzero(y >= dots_high))
     inside = (y >= 0) & (y < dots_high)
+    counts = ~points.excluded
+    picture.above = int(np.count_nonzero((y < 0) & counts))
+    picture.below = int(np.count_nonzero((y >= dots_high) & counts))
     _draw_cloud(scene, x[inside], y[inside], points.excluded[inside], raster, picture)
-    _draw_beyond(scene, x, y, raster)
+    _draw_beyond(scene, x[~counts], y[~counts], raster, _DIM)
+    _draw_beyond(scene, x[counts], y[counts], raster, _ALERT)
     _draw_median(scene, points, axis, raster, scale, picture)
 
 
@@ -199,14 +201,14 @@ def _draw_shades(scene: Scene, counts: Index, raster: Raster) -> None:
     raster.owner[filled_cells] = _SERIES
 
 
-def _draw_beyond(scene: Scene, x: Index, y: Index, raster: Raster) -> None:
+def _draw_beyond(scene: Scene, x: Index, y: Index, raster: Raster, owner: int) -> None:
     """Marks on the edge rows where samples lie beyond the limits."""
     glyphs = scene.look.glyphs
     cell = x >> 1
     above = cell[y < 0]
     below = cell[y >= 4 * raster.height]
-    raster.put(above, np.zeros_like(above), ord(glyphs.over), _ALERT)
-    raster.put(below, np.full_like(below, raster.height - 1), ord(glyphs.under), _ALERT)
+    raster.put(above, np.zeros_like(above), ord(glyphs.over), owner)
+    raster.put(below, np.full_like(below, raster.height - 1), ord(glyphs.under), owner)
 
 
 def _draw_median(
@@ -251,9 +253,7 @@ def _draw_line(
     if scene.look.no_color or scene.look.glyphs.is_ascii:
         raster.put(line_x >> 1, line_y >> 2, ord(scene.look.glyphs.median), _MEDIAN)
         return
-    line_cells = line_y.clip(0, 4 * raster.height - 1) >> 2, line_x >> 1
-    raster.over[line_cells] = 0
-    raster.bits[line_cells] = 0
+    raster.clear_crowded(line_y.clip(0, 4 * raster.height - 1) >> 2, line_x >> 1)
     raster.dots(line_x, line_y, _MEDIAN)
 
 
@@ -287,7 +287,7 @@ def _draw_bins(
         x, y = filled(top, bottom, columns.x + shift, rows)
         textured = (x + y) % 2 == 0
         raster.dots(x[textured], y[textured], _SERIES)
-    _draw_beyond(scene, columns.x, top, raster)
+    _draw_beyond(scene, columns.x, top, raster, _ALERT)
     _draw_line(scene, columns.x, middle, axis, raster, scale)
 
 
@@ -400,9 +400,6 @@ def time_axis(scene: Scene, axis: TimeAxis, width: int) -> Strip:
     now = "end" if is_ended else "frozen" if scene.is_frozen else "now"
     _place(cells, room - len(now), now)
     _place(cells, 0, f"-{span_text(axis.span_s)}")
-    if room > 40:
-        half = f"-{span_text(axis.span_s / 2)}"
-        _place(cells, room // 2 - len(half) // 2, half)
     for at, label in scene.store.marks(axis.from_ns, axis.to_ns):
         cell = axis.cell_of(at)
         words = look.text(label)
@@ -412,6 +409,9 @@ def time_axis(scene: Scene, axis: TimeAxis, width: int) -> Strip:
         first, last = max(0, axis.cell_of(gap[0])), axis.cell_of(gap[1])
         if last - first >= 6:
             _place(cells, first + (last - first - 6) // 2, "paused")
+    if room > 40:
+        half = f"-{span_text(axis.span_s / 2)}"
+        _place(cells, room // 2 - len(half) // 2, half)
     return text.strip([(" " * GUTTER + "".join(cells), look.dim)], width, look.base)
 
 

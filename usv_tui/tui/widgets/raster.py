@@ -52,6 +52,12 @@ class Raster:
         self.over[y[inside], x[inside]] = code
         self.owner[y[inside], x[inside]] = owner
 
+    def clear_crowded(self, y: NDArray[np.intp], x: NDArray[np.intp]) -> None:
+        """Make room for a line in cells where characters or many dots would hide it."""
+        self.over[y, x] = 0
+        bits = self.bits[y, x]
+        self.bits[y, x] = np.where(_POPCOUNT[bits] > 2, 0, bits)
+
     def counts(self, x: NDArray[np.intp], y: NDArray[np.intp]) -> NDArray[np.intp]:
         """How many of the dots fall into each cell."""
         inside = (x >= 0) & (x < 2 * self.width) & (y >= 0) & (y < 4 * self.height)

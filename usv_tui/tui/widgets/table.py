@@ -16,6 +16,9 @@ from usv_tui.units import MS, NS, US, S, Unit, fixed, percent, significant, time
 
 NAME_LEAST = 6
 NAME_MOST = 40
+HEADING_LEAST = 17
+HEADING_MOST = 22
+"""What the name column's own heading takes where there is room."""
 TREND_LEAST = 10
 TREND_MOST = 40
 FLAT_BELOW = 1e-2
@@ -164,9 +167,9 @@ class Table:
         if key != self._width_key:
             self._width_key, self._widths = key, {}
         longest = max((_name_cells(r, scene) for r in rows), default=0)
-        wanted = min(max(longest, NAME_LEAST), NAME_MOST)
-        room = width - 2  # the cursor and the swatch
-        least = max(NAME_LEAST, min(wanted, 14, room // 4))
+        wanted = min(max(longest, NAME_LEAST if width < 80 else HEADING_LEAST), NAME_MOST)
+        room = width - 3  # cursor, swatch and a blank
+        least = max(NAME_LEAST, min(wanted, HEADING_LEAST, room // 4))
         taken: list[Filled] = []
         left = room - least - 1
         for column in sorted(columns, key=lambda c: c.rank):
@@ -179,7 +182,7 @@ class Table:
             if cell_width > 0:
                 taken.append(Filled(column, cell_width, cells))
                 left -= cell_width + 1
-        name = min(wanted, least + max(0, left))
+        name = min(max(wanted, HEADING_MOST), least + max(0, left))
         left -= name - least
         order = {column.key: index for index, column in enumerate(columns)}
         taken.sort(key=lambda filled: order[filled.column.key])
@@ -236,7 +239,7 @@ class Table:
     ) -> Strip:
         look = scene.look
         name = _name_heading(scene, rows, shown, name_width)
-        runs: list[text.Run] = [(f"  {text.left(name, name_width)}", look.dim)]
+        runs: list[text.Run] = [(f"   {text.left(name, name_width)}", look.dim)]
         for filled in columns:
             column, cells = filled.column, filled.width
             heading = text.clip(column.heading, cells, look.glyphs.ellipsis)
@@ -271,7 +274,7 @@ def _failure(scene: Scene, row: RowView, room: int) -> text.Run:
     look = scene.look
     error = look.text(row.error or row.detail or "see the traceback")
     words = f" {look.glyphs.bad} failed: {error}"
-    return (text.clip(words, room + 1, look.glyphs.ellipsis), look.bad)
+    return (text.clip(words, room, look.glyphs.ellipsis), look.bad)
 
 
 def _value_columns(
@@ -352,10 +355,10 @@ def _name_heading(
     scene: Scene, rows: Sequence[RowView], shown: Sequence[RowView], width: int
 ) -> str:
     look, view = scene.look, scene.view
-    parts = ["benchmark"]
+    parts = ["benchmark" if width >= 9 else "name"]
     if len(shown) < len(rows) and shown:
         first = rows.index(shown[0]) + 1
-        parts.append(f"{first}-{first + len(shown) - 1} of {len(rows)}")
+        parts.append(f"{first}-{first + len(shown) - 1}/{len(rows)}")
     if view.pattern:
         parts.append(f"/{look.text(view.pattern)}")
     else:
@@ -365,9 +368,9 @@ def _name_heading(
             "tails": f"last {scene.snapshot.window:,}",
         }
         parts.append(words[view.columns])
-    while len(parts) > 1 and len("  ".join(parts)) > width:
+    while len(parts) > 1 and len(" ".join(parts)) > width:
         parts.pop()
-    return text.clip("  ".join(parts), width, look.glyphs.ellipsis)
+    return text.clip(" ".join(parts), width, look.glyphs.ellipsis)
 
 
 def _ratio_heading(rows: Sequence[RowView], look: Look) -> str:

@@ -1,0 +1,733 @@
+import asyncio
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes import screen as fake
+from usv_tui.errors import ClockRefused, SuiteError
+from usv_tui.model import Advice, ClockHold, ClockState, RowState
+from usv_tui.records import Command
+from usv_tui.session.snapshot import LogLine
+from usv_tui.timesource import ManualTime
+from usv_tui.tui.app import ScreenOptions, UsvApp
+from usv_tui.tui.keys import LIVE, LOCK, PAGE
+
+S = fake.S
+SIZES = ((200, 50), (80, 24), (60, 8), (30, 5), (10, 3), (1, 1), (250, 70), (120, 40))
+
+
+@asynccontextmanager
+async def running(controller=None, size=(120, 40), **options):
+    """The app with a session, without ticks: frames come when keys are pressed or asked for."""
+    controller = controller or fake.session()
+    time = ManualTime(controller.store.given.at_ns)
+    app = UsvApp(lambda: controller, ScreenOptions(ticks=False, **options), time)
+    app.manual = time
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        yield app, controller, pilot
+
+
+def screen(app):
+    """The screen as text, after a frame."""
+    app.frame()
+    return "\n".join(s.text for s in app.screen._compositor.render_strips())
+
+
+def shows(app, words):
+    """True when the words are on the screen."""
+    return words in screen(app)
+
+
+def run(test):
+    """Run a coroutine to its end."""
+    asyncio.run(test)
+
+
+def test_every_key_of_the_main_screen_does_something_and_breaks_nothing():
+    """Each key but those that leave is pressed twice, on a full session and on an empty one."""
+
+    async def main():
+        leaving = ("quit", "interrupt", "suspend", "screenshot")
+        for controller in (fake.session(), fake.FakeController()):
+            async with running(controller) as (app, _, _pilot):
+                for key in LIVE:
+                    if key.action in leaving:
+                        continue
+                    for name in (key.keys[0], *key.keys, "escape", "escape", "escape"):
+                        app._on_key_press(name, name)
+                        app.frame()
+                assert app.failure is None
+
+    run(main())
+
+
+def test_no_key_clashes_with_the_multiplexers():
+    """U15: Ctrl-A and Ctrl-B belong to screen and tmux; a key means one thing on a screen."""
+    for table in (LIVE, PAGE, LOCK):
+        names = [name for key in table for name in key.keys]
+        assert len(names) == len(set(names))
+        assert not {"ctrl+a", "ctrl+b"} & set(names)
+
+
+def test_selection_moves_and_sticks_to_the_name():
+    """j, k and the arrows move; when rows change their places, the selection goes with its name."""
+
+    async def main():
+        async with running() as (app, controller, pilot):
+            await pilot.press("j", "down", "j", "k")
+            assert app.presenter.view.selected == "matmul[n=2048]"
+
+            given = controller.store.given
+            controller.store.given = replace(given, rows=given.rows[::-1])
+            assert shows(app, "▸■ matmul[n=2048]")
+
+            await pilot.press("k")
+            assert app.presenter.view.selected == "softmax[4096]"
+
+    run(main())
+
+
+def test_space_pauses_measuring_and_f_only_the_picture():
+    """U14: two different things, and both are labelled."""
+
+    async def main():
+        async with running() as (app, controller, pilot):
+            await pilot.press("space")
+            assert controller.calls == ["pause"]
+            controller.store.given = replace(controller.store.given, phase="paused")
+            assert shows(app, "PAUSED, space goes on")
+            await pilot.press("space")
+            assert controller.calls == ["pause", "resume"]
+
+            controller.store.given = replace(controller.store.given, phase="measuring")
+            screen(app)
+            await pilot.press("f")
+            before = controller.store.given
+            controller.store.given = replace(before, samples=before.samples + 1240, rounds=9999)
+            frozen = screen(app)
+            assert "FROZEN +1,240 samples" in frozen
+            assert "9,999" not in frozen
+            await pilot.press("f")
+            assert shows(app, "9,999")
+
+    run(main())
+
+
+def test_baseline_window_mark_solo_and_telemetry_reach_the_session():
+    """What the user decides is asked of the session, by the row's id."""
+
+    async def main():
+        async with running() as (app, controller, pilot):
+            await pilot.press("j", "b")
+            app.frame()
+            await pilot.press("b")
+            assert controller.calls == [("baseline", 1), ("baseline", None)]
+            controller.calls.clear()
+
+            await pilot.press("left_square_bracket")
+            app.frame()
+            await pilot.press("right_square_bracket", "m", "s")
+            await pilot.press("s", "t")
+            assert controller.calls == [
+                ("window", 300),
+                ("window", 1000),
+                ("mark", "mark 1"),
+                Command("solo", bench=1),
+                Command("all"),
+                "telemetry",
+            ]
+
+    run(main())
+
+
+def test_the_filter_is_typed_kept_and_dropped():
+    """Letters belong to the filter while it is typed; enter keeps it, escape drops it."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("slash", *"MATq", "backspace", "enter")
+            assert app.presenter.view.pattern == "MAT"
+            shown = screen(app)
+            assert "matmul[n=512]" in shown
+            assert "softmax" not in shown
+            assert app.is_running
+
+            await pilot.press("escape")
+            assert shows(app, "softmax")
+
+    run(main())
+
+
+def test_zoom_columns_and_panes_go_round():
+    """z, v and tab go through their choices and come back."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            view = app.presenter.view
+            spans = []
+            for _ in range(4):
+                await pilot.press("z")
+                spans.append(view.span_s)
+            assert sorted(spans, key=str) == [10, 300, 60, None]
+            assert view.span_s == 60
+
+            seen = []
+            for _ in range(3):
+                await pilot.press("v", "tab")
+                app.frame()
+                seen.append((view.columns, view.pane))
+            assert seen[-1] == ("window", "log")
+
+    run(main())
+
+
+def test_enter_shows_the_traceback_of_a_failed_row():
+    """M23: what went wrong can be read whole, brackets and all, and scrolled."""
+
+    async def main():
+        controller = fake.session()
+        given = controller.store.given
+        lines = "\n".join(f"  File [a.py], line {i}" for i in range(60))
+        failed = replace(
+            given.rows[1], state=RowState.FAILED, error="ValueError: [bad]", traceback=lines
+        )
+        controller.store.given = replace(given, rows=(given.rows[0], failed))
+        async with running(controller, size=(80, 24)) as (app, _, pilot):
+            await pilot.press("j", "enter")
+            shown = screen(app)
+            assert "ValueError: [bad]" in shown
+            assert "File [a.py], line 3" in shown
+            await pilot.press("pagedown", "pagedown")
+            assert shows(app, "File [a.py], line 45")
+            await pilot.press("end", "home", "q")
+            assert shows(app, "matmul[n=512]")
+            assert app.is_running
+
+    run(main())
+
+
+def test_help_explains_every_column_and_every_key():
+    """S11: each column and key has its sentence."""
+
+    async def main():
+        async with running(size=(100, 200)) as (app, _, pilot):
+            await pilot.press("question_mark")
+            shown = screen(app)
+            for word in ("median", "std %", "trend", "TFLOP/s, GB/s", "vs NAME", "settled"):
+                assert word in shown
+            for key in LIVE:
+                assert f" {key.display} " in shown
+
+    run(main())
+
+
+def test_why_shows_the_evidence_with_plots():
+    """The advice's facts, the time against the clock, and what the clock leaves."""
+
+    async def main():
+        async with running(size=(120, 50)) as (app, _, pilot):
+            await pilot.press("w")
+            shown = screen(app)
+            assert "LOCK THE CLOCKS" in shown
+            assert "limited by power cap 12 % of the time" in shown
+            assert "time (us) against clock (MHz)" in shown
+            assert "at the median clock" in shown
+            assert sum("⠀" < c <= "⣿" for c in shown) > 60
+
+    run(main())
+
+
+def test_why_without_telemetry_says_so():
+    """No readings: no plot, and the reason."""
+
+    async def main():
+        async with running(fake.session(has_sensors=False, advice=Advice())) as (app, _, pilot):
+            await pilot.press("w")
+            assert shows(app, "no times with a clock reading beside them")
+
+    run(main())
+
+
+class Desk:
+    """Locks on paper."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.asked = []
+
+    def lock(self, sm_mhz):
+        if self.error is not None:
+            raise self.error
+        self.asked.append(sm_mhz)
+
+    def unlock(self):
+        self.asked.append(None)
+
+    def command(self, sm_mhz):
+        return f"sudo nvidia-smi -i GPU-1234 -lgc {sm_mhz},{sm_mhz}"
+
+
+def test_the_lock_dialog_says_why_it_cannot():
+    """Without clock control the dialog opens, and tells the reason instead of failing."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("l")
+            assert shows(app, "clock control is not available in this session")
+            await pilot.press("enter", "u", "q")
+            assert shows(app, "ADVICE")
+
+    run(main())
+
+
+def test_the_lock_dialog_chooses_among_supported_clocks():
+    """It begins at the advised clock, moves in supported steps, and asks only on enter."""
+
+    async def main():
+        desk = Desk()
+        async with running(desk=desk) as (app, controller, pilot):
+            await pilot.press("l")
+            assert shows(app, "lock at  1890 MHz")
+            await pilot.press("left", "left", "right")
+            assert shows(app, "lock at  1875 MHz")
+            assert shows(app, "sudo nvidia-smi -i GPU-1234 -lgc 1875,1875")
+            assert desk.asked == []
+            await pilot.press("enter")
+            assert desk.asked == [1875]
+
+            locked = ClockState(hold=ClockHold.LOCKED, locked_mhz=1875, can_lock=True)
+            controller.store.given = replace(controller.store.given, clocks=locked)
+            shown = screen(app)
+            assert "clocks locked 1875 MHz" in shown
+            assert "since the lock" in shown
+            await pilot.press("u")
+            assert desk.asked == [1875, None]
+
+    run(main())
+
+
+def test_a_refused_lock_is_a_sentence():
+    """C12: what the driver says, and what to type with the rights."""
+
+    async def main():
+        desk = Desk(ClockRefused("locking needs root", "type: sudo …"))
+        async with running(desk=desk) as (app, _, pilot):
+            await pilot.press("l", "enter")
+            assert shows(app, "locking needs root (type: sudo …)")
+
+    run(main())
+
+
+def test_a_row_is_copied():
+    """The y key puts the selected row on the clipboard as Markdown."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("y")
+            assert app.clipboard.startswith("| benchmark | n | median us")
+            assert "matmul[n=512]" in app.clipboard
+
+    run(main())
+
+
+def test_a_screenshot_is_saved_or_the_reason_told(tmp_path):
+    """S writes an SVG file; an unwritable place is one line, not a crash."""
+
+    async def main():
+        async with running(screenshots=tmp_path) as (app, _, pilot):
+            await pilot.press("S")
+            saved = list(tmp_path.glob("*.svg"))
+            assert len(saved) == 1
+            assert "matmul[n=512]" in saved[0].read_text().replace("&#160;", " ")
+        async with running(screenshots=tmp_path / "nowhere") as (app, _, pilot):
+            await pilot.press("S")
+            assert shows(app, "no screenshot: No such file or directory")
+
+    run(main())
+
+
+def test_the_cursor_reads_all_values_at_a_moment():
+    """C4: the sample, the clock, the temperature and the power at one instant."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("left", "left", "left")
+            shown = screen(app)
+            assert " at 01:5" in shown
+            assert "MHz" in shown.split(" at 01:5")[1].split("\n")[0]
+            await pilot.press("escape")
+            assert " at 01:5" not in screen(app)
+
+    run(main())
+
+
+def test_outliers_can_be_jumped_through():
+    """The keys n and N put the cursor on the outliers, and say how far off they are."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("n")
+            first = app.presenter.view.cursor_ns
+            await pilot.press("n")
+            assert app.presenter.view.cursor_ns < first
+            assert shows(app, "outlier ")
+            await pilot.press("N")
+            assert app.presenter.view.cursor_ns == first
+
+    run(main())
+
+
+def test_the_log_follows_until_it_is_scrolled():
+    """Scrolled back it stays put and counts what is new; at the end it follows again."""
+
+    async def main():
+        controller = fake.session()
+        lines = [LogLine(fake.START_NS + i * S, "event", f"event {i}") for i in range(100)]
+
+        def show(count):
+            given = controller.store.given
+            controller.store.given = replace(given, log=tuple(lines[:count]), log_total=count)
+
+        show(80)
+        async with running(controller, size=(160, 45)) as (app, _, pilot):
+            assert "event 79" in screen(app)
+            await pilot.press("pageup")
+            assert "event 79" not in screen(app)
+            show(92)
+            still = screen(app)
+            assert "new ↓" in still
+            assert "event 91" not in still
+            await pilot.press("pagedown", "pagedown", "pagedown", "pagedown")
+            assert "event 91" in screen(app)
+
+    run(main())
+
+
+def test_any_size_keeps_selection_and_breaks_nothing():
+    """U8: through all sizes and back, with the selection where it was."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("j", "j")
+            for width, height in (*SIZES, *SIZES[::-1]):
+                await pilot.resize_terminal(width, height)
+                app.frame()
+                lines = app.screen._compositor.render_strips()
+                assert [line.cell_length for line in lines] == [width] * height
+                assert app.presenter.view.selected == "matmul[n=2048]"
+                for page in ("question_mark", "w", "enter", "l"):
+                    app._on_key_press(page, None)
+                    app.frame()
+                    app._on_key_press("q", "q")
+            assert app.failure is None
+            assert shows(app, "▸■ matmul[n=2048]")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("key", "reason", "code"), [("q", "quit", 0), ("ctrl+c", "interrupt", 130)]
+)
+def test_leaving_says_how(key, reason, code):
+    """The result of the screen is the reason and the exit code."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press(key)
+            await pilot.pause()
+            assert app.return_value == (reason, code)
+
+    run(main())
+
+
+def test_keys_that_leave_work_before_the_session_is_there():
+    """While a file is still being imported, q already quits."""
+
+    async def main():
+        app = UsvApp(fake.session, ScreenOptions(ticks=False))
+        app._begin = lambda: None
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.press("x", "q")
+            assert app.return_value == ("quit", 0)
+
+    run(main())
+
+
+def test_a_session_that_cannot_be_made_ends_the_screen():
+    """An error of the user's is handed to the caller, with its exit code."""
+
+    async def main():
+        error = SuiteError("no such file: x.py")
+
+        def connect():
+            raise error
+
+        app = UsvApp(connect, ScreenOptions(ticks=False))
+        async with app.run_test() as pilot:
+            await pilot.pause()
+        assert app.failure is error
+        assert app.return_value.exit_code == 2
+
+    run(main())
+
+
+def test_an_error_in_a_frame_ends_the_screen_and_is_kept():
+    """A bug of ours leaves in order; the caller gets the exception itself."""
+
+    async def main():
+        controller = fake.session()
+        async with running(controller) as (app, _, pilot):
+            controller.store.snapshot = lambda now_ns: 1 / 0
+            app._tick()
+            await pilot.pause()
+            assert isinstance(app.failure, ZeroDivisionError)
+            app._exception = None
+
+    run(main())
+
+
+def test_a_session_that_ends_by_itself_closes_the_screen_when_asked_to():
+    """`--iters` ends the screen; without the wish, the end stays to be looked at."""
+
+    async def main():
+        ended = fake.session(phase="ended", stop_reason="target met")
+        async with running(ended) as (app, _, pilot):
+            assert shows(app, "ENDED: target met")
+            app._tick()
+            assert app.return_value is None
+        async with running(ended, close_at_end=True) as (app, _, _pilot):
+            app._tick()
+            assert app.return_value == ("ended", 0)
+
+    run(main())
+
+
+def test_time_stands_still_after_the_end():
+    """An ended session's charts do not run off the screen."""
+
+    async def main():
+        async with running(fake.session(phase="ended")) as (app, _, _pilot):
+            before = screen(app)
+            app.manual.advance(3600 * S)
+            assert screen(app) == before
+
+    run(main())
+
+
+class WatchedGate:
+    """Notes what happens while it is held."""
+
+    def __init__(self):
+        self.is_held = False
+        self.holds = 0
+        self.timeouts = []
+
+    @contextmanager
+    def hold(self, timeout_ns):
+        self.timeouts.append(timeout_ns)
+        self.holds += 1
+        self.is_held = True
+        try:
+            yield True
+        finally:
+            self.is_held = False
+
+
+def test_a_frame_is_wholly_behind_the_gate():
+    """Decision 2: fold, snapshot, drawing and writing happen while the gate is held, or never."""
+
+    async def main():
+        controller = fake.session()
+        gate = controller.gate = WatchedGate()
+        outside = []
+
+        def watched(obj, name):
+            inner = getattr(obj, name)
+
+            def call(*args, **kwargs):
+                if not gate.is_held:
+                    outside.append(name)
+                return inner(*args, **kwargs)
+
+            setattr(obj, name, call)
+
+        watched(controller, "pump")
+        watched(controller.store, "snapshot")
+        watched(controller.store, "series")
+        async with running(controller) as (app, _, pilot):
+            watched(app, "_write")
+            watched(app.presenter, "lines")
+            for _ in range(3):
+                app.frame()
+            await pilot.press("j", "z")
+            await pilot.pause(0.1)
+            assert outside == []
+            assert gate.holds >= 4
+            assert set(gate.timeouts) == {250_000_000}
+
+    run(main())
+
+
+def test_a_key_lives_while_the_gate_stays_shut():
+    """U5: with a worker inside one long call the frame comes when the timeout has passed."""
+
+    async def main():
+        controller = fake.session()
+        async with running(controller) as (app, _, _pilot):
+            controller.gate.man()
+            frames = app.frames
+            began = threading.Event()
+            app.frame()
+            assert app.frames == frames + 1
+            assert len(controller.gate.forced) == 1
+            assert not began.is_set()
+            controller.gate.unman()
+
+    run(main())
+
+
+def test_unchanged_lines_are_not_written():
+    """Nothing new: nothing is written. One row's figure changes: one line is."""
+
+    async def main():
+        controller = fake.session()
+        written = []
+        async with running(controller) as (app, _, _pilot):
+            app.frame()
+            app._write = written.append
+            app.frame()
+            app.frame()
+            assert written == ["", ""]
+
+            given = controller.store.given
+            row = given.rows[3]
+            changed = replace(row, rolling=replace(row.rolling, min_s=row.rolling.min_s * 0.9))
+            rows = (*given.rows[:3], changed, *given.rows[4:])
+            controller.store.given = replace(given, rows=rows)
+            app.frame()
+            assert written[-1].count("\x1b[7;1H") == 1
+            assert len(written[-1]) < 400
+
+    run(main())
+
+
+def test_what_the_terminal_was_told_is_what_the_screen_shows():
+    """The changes written frame by frame give the same screen as the lines themselves."""
+    pyte = pytest.importorskip("pyte")
+
+    async def main():
+        controller = fake.session()
+        controller.store.is_moving = True
+        terminal = pyte.Screen(120, 40)
+        stream = pyte.Stream(terminal)
+        async with running(controller) as (app, _, pilot):
+            app.manual._now_ns = fake.START_NS + 30 * S
+            app.canvas.forget()
+            app._write = stream.feed
+            for key in ("", "j", "z", "tab", "w", "q", "f", "f"):
+                app.manual.advance(S // 4)
+                if key:
+                    await pilot.press(key)
+                app.frame()
+                expected = [s.text for s in app.screen._compositor.render_strips()]
+                assert terminal.display == expected
+
+    run(main())
+
+
+def test_textual_repaints_nothing_by_itself():
+    """Pinned: after the first paint the compositor only asks; our frame writes all lines."""
+
+    async def main():
+        async with running() as (app, _, _pilot):
+            app.frame()
+            written = []
+            app._write = written.append
+            app._display(app.screen, object())
+            assert app._must_forget
+            app.frame()
+            assert written[0].count("\x1b[") > 80
+
+    run(main())
+
+
+def test_ticks_slow_down_without_focus_and_with_dear_frames():
+    """1 Hz when nobody looks; dear frames come so rarely that they stay below 2 % of a core."""
+
+    async def main():
+        async with running(fps=10) as (app, _, _pilot):
+            waits = []
+            loop = asyncio.get_running_loop()
+
+            def call_later(seconds, callback, *args):
+                waits.append(seconds)
+                return loop.call_soon(lambda: None)
+
+            app.frame_cpu_ns = 1_000_000
+            original, loop.call_later = loop.call_later, call_later
+            try:
+                app._plan_tick()
+                app.frame_cpu_ns = 8_000_000
+                app._plan_tick()
+                app.frame_cpu_ns = 90_000_000
+                app._plan_tick()
+                app.frame_cpu_ns = 1_000_000
+                app._is_blurred = True
+                app._plan_tick()
+            finally:
+                loop.call_later = original
+            assert waits == [0.1, 0.4, 1.0, 1.0]
+
+    run(main())
+
+
+def test_a_paste_is_not_a_series_of_keys():
+    """Pasted text with a q in it does not quit; it belongs to a filter that is being typed."""
+    from textual import events
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await app.on_event(events.Paste("quit\n"))
+            await pilot.pause()
+            assert app.is_running
+            assert app.presenter.view.pattern == ""
+            await pilot.press("slash")
+            await app.on_event(events.Paste("soft\nmax"))
+            assert app.presenter.view.pattern == "softmax"
+
+    run(main())
+
+
+def test_the_mouse_selects_and_scrolls():
+    """With `--mouse` a click selects a row and the wheel moves."""
+    from textual import events
+
+    def mouse(kind, y):
+        return kind(None, 5, y, 0, 0, 1, False, False, False)
+
+    async def main():
+        async with running() as (app, _, _pilot):
+            app.frame()
+            await app.on_event(mouse(events.MouseDown, 5))
+            assert app.presenter.view.selected == "matmul[n=2048]"
+            await app.on_event(mouse(events.MouseScrollDown, 5))
+            assert app.presenter.view.selected == "softmax[4096]"
+            await app.on_event(mouse(events.MouseDown, 39))
+            assert app.presenter.view.selected == "softmax[4096]"
+
+    run(main())
+
+
+def test_standard_streams_stay_the_callers():
+    """U3, U4: Textual's capture does not sit in front of what the user's code writes to."""
+    import sys
+
+    async def main():
+        before = (sys.stdout, sys.stderr)
+        async with running() as (_app, _, _pilot):
+            assert (sys.stdout, sys.stderr) == before
+
+    run(main())

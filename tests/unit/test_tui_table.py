@@ -1,0 +1,296 @@
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes import screen as fake
+from usv_tui.model import Answer, Drift, Ratio, RowState, StateWord
+from usv_tui.session.snapshot import RowView, Stats
+from usv_tui.tui.look import ASCII, make_look
+from usv_tui.tui.view import Scene, ViewState, key_of
+from usv_tui.tui.widgets.table import Table, markdown_row, sparkline
+from usv_tui.units import US
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def look(*, ascii_only=False):
+    """The default look."""
+    return make_look({}, is_ansi=True, is_dark=True, ascii_only=ascii_only, no_color=False)
+
+
+def scene(rows, view=None, *, ascii_only=False, **changes):
+    """Rows as the table is given them."""
+    snapshot = fake.snapshot(rows=tuple(rows), **changes)
+    view = view or ViewState()
+    return Scene(snapshot, fake.FakeStore(), view, look(ascii_only=ascii_only), snapshot.at_ns)
+
+
+def shown(rows, width=100, height=None, view=None, table=None, **options):
+    """The table's lines as text."""
+    made = scene(rows, view, **options)
+    lines = (table or Table()).lines(made, width, len(rows) + 1 if height is None else height)
+    assert all(line.cell_length == width for line in lines)
+    return [line.text for line in lines]
+
+
+def row(bench=0, name="copy", median_s=1e-4, **changes):
+    """A running row with figures."""
+    stats = Stats(
+        n=1000,
+        median_s=median_s,
+        std_s=median_s * 0.005,
+        min_s=median_s * 0.99,
+        max_s=median_s * 2,
+        p95_s=median_s * 1.01,
+        p99_s=median_s * 1.02,
+    )
+    made = RowView(
+        bench=bench, name=name, state=RowState.RUNNING, rolling=stats, whole=stats, n_all=1000
+    )
+    return replace(made, **changes)
+
+
+MATH = row(0, "attn[kind=math]", 1.2345e-3, is_baseline=True, word=StateWord.SETTLED)
+FLASH = row(
+    1,
+    "attn[kind=flash]",
+    0.9512e-3,
+    word=StateWord.STEADY,
+    baseline_name="attn[kind=math]",
+    ratio=Ratio(answer=Answer.FASTER, ratio=0.7705, low=0.7675, high=0.7735, n=900),
+)
+
+
+LITERAL = [
+    "   benchmark last 1,000     n median us std %  min us      trend vs attn[k…d=m… state",
+    "▸■ attn[kind=math]      1,000   1234.50  0.50 1222.15                      base ✓ settled",
+    " ■ attn[kind=flash]     1,000    951.20  0.50  941.69            ▼ 0.770x ±0.4% ≈ steady",
+]
+
+
+def test_the_table_as_it_is_read():
+    """Literal lines: heading with units and window, figures flush right, answer and state words."""
+    assert [line.rstrip() for line in shown([MATH, FLASH], 90)] == LITERAL
+
+
+def test_names_with_brackets_are_shown_as_written():
+    """U1: markup is nobody's business here."""
+    names = ["matmul[N=512]", "f[dtype=bf16,N=2]", "a[/b]", "[red]x[/red]", "sdpa[math]"]
+
+    lines = shown([row(i, name) for i, name in enumerate(names)], 120)
+
+    for name, line in zip(names, lines[1:], strict=True):
+        assert name in line
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-300, 1e12])
+def test_no_value_breaks_the_table(value):
+    """U2: None, NaN, infinities and absurd values are a dash or a number, never an exception."""
+    fields = ("median_s", "std_s", "min_s", "p95_s", "p99_s", "max_s")
+    bad = Stats(n=1, **dict.fromkeys(fields, value))
+    ratio = Ratio(answer=Answer.UNDECIDED, ratio=value, low=value, high=value)
+    rows = [
+        row(0, "good"),
+        row(
+            1,
+            "bad",
+            rolling=bad,
+            whole=bad,
+            trend=(value or 0.0,) * 9,
+            tflops=value,
+            gbps=value,
+            ratio=ratio,
+            drift=Drift(change=value),
+            word=StateWord.DRIFTING,
+        ),
+    ]
+
+    for columns in ("window", "whole", "tails"):
+        for width in (1, 20, 80, 200):
+            lines = shown(rows, width, view=ViewState(columns=columns))
+            assert not any("nan" in line or "inf" in line for line in lines)
+
+
+def test_one_unit_a_column():
+    """Fast and slow rows stand in one unit, so that figures can be compared by eye."""
+    lines = shown([row(0, "fast", 2e-6), row(1, "slow", 5e-3)], 100)
+
+    assert "median us" in lines[0]
+    assert "2.00 " in lines[1]
+    assert "5000.00" in lines[2]
+
+
+def test_the_unit_is_kept_once_chosen():
+    """A row that gets a little faster than 1 us does not turn the whole column into ns."""
+    table = Table()
+    shown([row(0, "a", 1.05e-6)], table=table)
+
+    lines = shown([row(0, "a", 0.95e-6)], table=table)
+
+    assert "median us" in lines[0]
+    assert "0.950" in lines[1]
+
+
+def test_the_selected_row_stays_in_sight():
+    """With more rows than lines the table scrolls no further than the selection needs."""
+    rows = [row(i, f"row{i}") for i in range(20)]
+    view, table = ViewState(selected="row9"), Table()
+
+    lines = shown(rows, 80, height=7, view=view, table=table)
+    assert [line[3:9].strip() for line in lines[1:]] == [f"row{i}" for i in range(4, 10)]
+    assert "5-10/20" in lines[0]
+
+    view.selected = "row5"
+    again = shown(rows, 80, height=7, view=view, table=table)
+    assert [line[3:9].strip() for line in again[1:]] == [f"row{i}" for i in range(4, 10)]
+
+    view.selected = "row0"
+    first = shown(rows, 80, height=7, view=view, table=table)
+    assert first[1].startswith("▸■ row0")
+
+
+def test_selection_is_by_name():
+    """U13: rows that come, go or change their order leave the selection on its name."""
+    snapshot = fake.snapshot(rows=(row(0, "a"), row(1, "b"), row(2, "c")))
+    view = ViewState(selected="b")
+    later = replace(snapshot, rows=(row(7, "c"), row(8, "new"), row(9, "b"), row(3, "a")))
+
+    assert view.selected_row(later).bench == 9
+
+    view.move(later, 1)
+    assert view.selected == "a"
+    view.move(later, 5)
+    assert view.selected == "a"
+    view.move(later, -9)
+    assert view.selected == "c"
+
+
+def test_a_failed_row_tells_its_error():
+    """The last line of the error takes the place of the figures, with a sign and a word."""
+    failed = row(1, "bad", state=RowState.FAILED, error="RuntimeError: [CUDA] out of memory")
+
+    line = shown([row(0, "good"), failed], 80)[2]
+
+    assert "✗ failed: RuntimeError: [CUDA] out of memory" in line
+    assert shown([failed], 30)[1].rstrip().endswith("…")
+
+
+def test_phases_stand_below_their_row():
+    """A phase is indented, and its identity holds its parent's name."""
+    step = row(0, "step")
+    forward = row(1, "forward", parent=0)
+    snapshot = fake.snapshot(rows=(step, forward))
+
+    assert "└ forward" in shown([step, forward], 80)[2]
+    assert key_of(forward, snapshot) == "step/forward"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"state": RowState.WAITING}, "… waiting"),
+        ({"state": RowState.COMPILING, "detail": "3.1 s"}, "… compiling 3.1 s"),
+        ({"state": RowState.OFF}, "— off"),
+        ({"state": RowState.STUCK, "detail": "12 s"}, "! stuck 12 s"),
+        ({"word": StateWord.WARMING}, "… warming"),
+        ({"word": StateWord.SETTLED}, "✓ settled"),
+        ({"word": StateWord.DRIFTING, "drift": Drift(change=0.012)}, "↑ drifting +1.2%"),
+        ({"word": StateWord.DRIFTING, "drift": Drift(change=-0.02)}, "↓ drifting -2.0%"),
+        ({"word": StateWord.THROTTLED, "throttled": (("power cap", 0.4),)}, "! throttled power"),
+        ({"word": StateWord.STEADY, "badges": ("CPU-bound",)}, "≈ steady CPU-bound"),
+        ({"word": StateWord.NONE}, "· running"),
+    ],
+)
+def test_every_state_has_a_sign_and_a_word(change, words):
+    """Colour is never the only carrier of a state."""
+    assert words in shown([row(**change)], 140)[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "ratio", "words"),
+    [
+        (Answer.FASTER, (0.97, 0.96, 0.98), "▼ 0.970x ±1.0%"),
+        (Answer.SLOWER, (1.04, 1.03, 1.05), "▲ 1.040x ±1.0%"),
+        (Answer.SAME, (1.001, 0.999, 1.003), "= 1.001x ±0.2%"),
+        (Answer.UNDECIDED, (1.2, 0.1, 3.0), "? 1.200x ±>99%"),
+        (Answer.UNDECIDED, (1.2, None, None), "? 1.200x "),
+    ],
+)
+def test_every_answer_has_a_sign(answer, ratio, words):
+    """Faster, slower, same and not enough data can be told without colour."""
+    value, low, high = ratio
+    given_ratio = Ratio(answer=answer, ratio=value, low=low, high=high)
+
+    assert words in shown([MATH, row(1, "b", ratio=given_ratio)], 120)[2]
+
+
+def test_ascii_mode_has_no_other_character():
+    """Every cell of the table is ASCII where only ASCII can be shown."""
+    rows = [MATH, FLASH, row(2, "näme", state=RowState.FAILED, error="µ"), row(3, "p", parent=0)]
+
+    assert all(line.isascii() for line in shown(rows, 120, ascii_only=True))
+
+
+def test_name_median_and_state_stay_down_to_thirty_columns():
+    """U8: what goes first when it gets narrow are the extra columns."""
+    lines = shown([MATH, FLASH], 30)
+
+    assert lines[0].split() == ["name", "median", "us", "state"]
+    assert "≈ steady" in lines[2]
+    assert "951.2" in lines[2]
+
+
+@given(st.integers(1, 250), st.integers(1, 30), st.integers(0, 25))
+def test_any_size_gives_lines_of_that_size(width, height, count):
+    """No width, height or number of rows breaks the table."""
+    rows = [MATH, FLASH, *(row(i + 2, f"kernel[n={i}]") for i in range(count))]
+
+    lines = shown(rows, width, height=height)
+
+    assert len(lines) == height
+
+
+def test_whole_run_values_by_a_key():
+    """S13: the same columns for every sample since the last mark, the last window beside it."""
+    both = row(0, "a", 1e-3, whole=Stats(n=9000, median_s=1.5e-3, std_s=2e-4, min_s=0.9e-3))
+
+    window = shown([both], 120, view=ViewState(columns="window"))
+    whole = shown([both], 120, view=ViewState(columns="whole"))
+
+    assert "all ms" in window[0]
+    assert "1.500" in window[1]
+    assert "whole run" in whole[0]
+    assert "now ms" in whole[0]
+    assert "9,000" in whole[1]
+
+
+def test_a_trend_shows_gaps_and_holds_still_when_flat():
+    """Missing bins are blank; noise far below a percent is drawn flat, a rise as a rise."""
+    assert sparkline([1.0, math.nan, 2.0], 3, BLOCKS) == "▁ █"
+    assert sparkline([1.0, 1.0001, 0.9999], 3, BLOCKS) == "▅▅▄"
+    assert sparkline([1.0] * 4, 4, BLOCKS) == "▅▅▅▅"
+    assert sparkline([0.0, 0.0], 4, BLOCKS).strip()
+    assert sparkline([], 4, BLOCKS) == "    "
+    assert sparkline([math.inf], 2, ASCII.blocks) == "  "
+    assert sparkline(list(range(8)), 8, BLOCKS) == BLOCKS
+    assert sparkline(list(range(100)), 3, BLOCKS)[-1] == "█"
+
+
+def test_the_filter_says_when_nothing_is_left():
+    """An empty table is never without a word."""
+    lines = shown([MATH], 80, height=3, view=ViewState(pattern="zzz"))
+
+    assert "no benchmark's name holds 'zzz'" in lines[1]
+
+
+def test_a_row_can_be_copied_as_markdown():
+    """The copied text is a whole Markdown table, with pipes in names escaped."""
+    copied = markdown_row(row(0, "a|b", 1e-4), fake.snapshot(rows=()), US)
+
+    head, rule, values = copied.strip().split("\n")
+    assert head.startswith("| benchmark | n | median us")
+    assert set(rule) <= set("|- ")
+    assert values.startswith("| a\\|b | 1000 | 100.000 | 0.50 |")
