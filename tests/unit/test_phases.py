@@ -1,7 +1,7 @@
 """Phases of a step: sub-rows that add up, on the wall clock and on a stream."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -36,12 +36,12 @@ class Device:
 
 
 @pytest.fixture(params=[Host, Device], ids=["wall", "events"])
-def place(request: pytest.FixtureRequest) -> Iterator[Host | Device]:
+def place(request: pytest.FixtureRequest) -> Host | Device:
     """Where the work is."""
     phase("forget what earlier tests used")
     found = request.param()
     found.timer.examine(Slot(99, lambda: None))
-    yield found
+    return found
 
 
 def measured(place: Host | Device, slots: list[Slot], rounds: int) -> list[Samples | Bench]:

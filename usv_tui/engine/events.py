@@ -452,15 +452,6 @@ class EventTimer:
             return 0
         return max(0, round(left_ns))
 
-    @property
-    def is_full(self) -> bool:
-        """True when another window would have to wait: more cover cannot be had."""
-        return len(self._open) >= _FEWEST and (
-            len(self._open) >= self._depth
-            or self._expected_ns >= 0.9 * self._queue_ns
-            or self._launches >= 0.9 * _MAX_LAUNCHES
-        )
-
     def synchronize(self) -> None:
         """Wait for the whole device."""
         self._cuda.synchronize()

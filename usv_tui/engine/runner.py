@@ -510,8 +510,11 @@ class Runner:
             for _ in range(_MAX_BLOCK):
                 if queued >= _COVER_NS or not self._schedule.size or self._stop_reason:
                     break
+                before = queued
                 self._run_block()
                 queued = self._timer.queued_ns()
+                if queued <= before:
+                    break  # short kernels or a slow host: more cover than this cannot be had
         opened = self._gate.serve(_GATE_BOUND_NS)
         if opened and not queued:
             self._recall_caches()
