@@ -8,7 +8,7 @@ import itertools
 import math
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +55,8 @@ class RowEvidence:
     flags: IntArray
     is_async: bool = True
     """A stream of device work that the host runs ahead of; False for a wall clock."""
+    is_start: bool = True
+    """The windows are the row's first ones, not a later stretch."""
     floor_ns: int | None = None
     resolution_ns: int | None = None
     flops: float | None = None
@@ -69,19 +71,12 @@ class RowEvidence:
         keep = (self.flags & EXCLUDED) == 0
         if bool(keep.all()):
             return self
-        return RowEvidence(
+        return replace(
+            self,
             window_ns=self.window_ns[keep],
             inner=self.inner[keep],
             host_ns=self.host_ns[keep],
             flags=self.flags[keep],
-            is_async=self.is_async,
-            floor_ns=self.floor_ns,
-            resolution_ns=self.resolution_ns,
-            flops=self.flops,
-            bytes=self.bytes,
-            roofline=self.roofline,
-            cache=self.cache,
-            cache_bytes=self.cache_bytes,
         )
 
 
@@ -92,7 +87,7 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
         return []
     per_call = row.window_ns / row.inner
     found = (
-        not_warmed_up(per_call),
+        not_warmed_up(per_call) if row.is_start else None,
         compiling_inside(row.window_ns, row.host_ns),
         cpu_bound(row.window_ns, row.host_ns, row.flags) if row.is_async else None,
         below_floor(row.window_ns, row.inner, row.floor_ns),
