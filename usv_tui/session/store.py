@@ -245,7 +245,8 @@ class Store:
         self.fatal = ""
         self.journal_failure = ""
         self.progress = ""
-        self.telemetry_state = "not read yet"
+        self.telemetry_state: str | None = None
+        """What the watcher says of itself, while there is one."""
         self.overheads: dict[str, float] = {}
         self.last_sample_ns = 0
         self.last_ns = 0
@@ -610,7 +611,7 @@ class Store:
             timer=self._timer,
             device=self._device,
             reading=self._reading,
-            telemetry_state=self.telemetry_state,
+            telemetry_state=self._telemetry_words(),
             clocks=self._clocks,
             phase=self._phase[0],
             phase_detail=self._phase[1],
@@ -634,6 +635,13 @@ class Store:
             complete=self._end.complete if self._end else False,
             overheads=dict(self.overheads),
         )
+
+    def _telemetry_words(self) -> str:
+        if self.telemetry_state is not None:
+            return self.telemetry_state
+        if self.telemetry_columns.t_ns.n:
+            return ""
+        return "no readings" if self.has_ended else "not read yet"
 
     def _sample_rate(self, now_ns: int) -> float:
         self._rate.append((now_ns, self._samples))
