@@ -1,0 +1,132 @@
+"""`lie`: the four times of a call side by side, and what a device can show of them."""
+
+import pytest
+
+from tests.fakes.fake_cuda import FakeTorch
+from usv_tui.engine.events import EventTimer
+from usv_tui.engine.lie import Lie, LieRow, measure_lie
+from usv_tui.engine.timers import WallTimer
+from usv_tui.model import Benchmark
+from usv_tui.report import lie as report
+from usv_tui.sim.device import load
+from usv_tui.timesource import ManualTime
+
+US = 1_000
+MS = 1_000_000
+
+
+def test_on_a_gpu_the_nod_is_the_launch() -> None:
+    """Without a wait the host sees microseconds, with one the kernel and the wait, events it."""
+    torch = FakeTorch()
+    calls = iter(range(10_000))
+
+    def build(_device: str) -> object:
+        def fn() -> None:
+            if next(calls) == 0:
+                torch.host_work(200 * MS)
+            torch.kernel(1360 * US)
+
+        return fn
+
+    timer = EventTimer(torch, time_source=torch.time)
+    lie = measure_lie([Benchmark("matmul", build)], "cuda:0", timer, torch.now_ns)
+    (row,) = lie.rows
+
+    assert row.error == ""
+    assert row.nod_s < 10e-6
+    assert row.synced_s == pytest.approx(1.375e-3, rel=0.01)
+    assert row.timed_s == pytest.approx(1.361e-3, rel=0.001)
+    assert row.first_s > 0.2
+    assert row.factor > 100
+    assert lie.lacks == ""
+
+
+def test_on_a_cpu_there_is_no_nod_to_show() -> None:
+    """All three agree on the host, and the result says that this device cannot show more."""
+    time = ManualTime()
+    timer = WallTimer(clock=time.now_ns)
+    build = lambda _device: lambda: time.advance(250 * US)
+    lie = measure_lie([Benchmark("work", build)], "cpu", timer, time.now_ns)
+    (row,) = lie.rows
+
+    assert row.nod_s == row.synced_s == row.timed_s == 250e-6
+    assert "on the host" in lie.lacks
+    assert "first call" in lie.shows
+
+
+def test_the_simulator_shows_the_factor() -> None:
+    """On the simulated card the nod is far below the work, and it is called simulated."""
+    session = load("steady", "h100", 0, ManualTime(10**9))
+
+    lie = measure_lie(session.suite.benchmarks[:2], "cpu", session.timer, session.gpu.time.now_ns)
+
+    assert all(row.error == "" for row in lie.rows)
+    assert all(row.factor > 2 for row in lie.rows)
+    assert "simulated" in lie.lacks
+
+
+def test_a_row_that_fails_says_why_and_the_others_are_measured() -> None:
+    """An exception, or a coroutine instead of work, costs only its own row."""
+    time = ManualTime()
+
+    async def sleepy() -> None:
+        """Runs nothing."""
+
+    def broken() -> None:
+        raise ValueError("bad shape\nmore")
+
+    lie = measure_lie(
+        [
+            Benchmark("broken", lambda _d: broken),
+            Benchmark("lazy", lambda _d: sleepy),
+            Benchmark("good", lambda _d: lambda: time.advance(MS)),
+        ],
+        "cpu",
+        WallTimer(clock=time.now_ns),
+        time.now_ns,
+    )
+
+    assert [row.error for row in lie.rows] == [
+        "ValueError: bad shape",
+        "BenchFault: fn returned a coroutine: nothing ran (run it inside fn)",
+        "",
+    ]
+    assert lie.rows[2].timed_s == 1e-3
+
+
+def test_a_slow_row_is_called_few_times() -> None:
+    """A call of two seconds is repeated once for each way, not fifteen times."""
+    time = ManualTime()
+    calls: list[int] = []
+
+    def fn() -> None:
+        calls.append(1)
+        time.advance(2 * 10**9)
+
+    benchmark = Benchmark("slow", lambda _d: fn, inner=1)
+    measure_lie([benchmark], "cpu", WallTimer(clock=time.now_ns), time.now_ns)
+
+    assert len(calls) <= 15
+
+
+def test_the_table_has_one_unit_and_says_what_it_lacks() -> None:
+    """Byte for byte: four times, the factor, and the two lines under them."""
+    lie = Lie(
+        (
+            LieRow("matmul[1024]", 0.812, 31e-6, 1.375e-3, 1.361e-3),
+            LieRow("broken", error="ValueError: no"),
+        ),
+        "event",
+        "how much of the work a host clock misses when nobody waits",
+    )
+
+    assert report.render(lie) == (
+        "benchmark     no sync us  one sync us  event us  first call us  work / nod  failed\n"
+        + "-" * 90
+        + "\n"
+        "matmul[1024]      31.000     1375.000  1361.000     812000.000         44x\n"
+        "broken                 —            —         —              —           —  "
+        "ValueError: no\n"
+        "\n"
+        "shows  how much of the work a host clock misses when nobody waits"
+    )

@@ -1,0 +1,133 @@
+"""The lie, measured: one row timed in four ways, of which people take the wrong one.
+
+Without waiting for the device the host's clock sees only the launch: the nod. With one wait it sees
+the work and the wait. Events see the work. And a first call pays for compilation and set-up.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from usv_tui.engine.calibrate import calibrate
+from usv_tui.engine.checks import vet_result
+from usv_tui.engine.timers import Slot, Timer
+from usv_tui.model import Benchmark
+from usv_tui.suite.rows import assemble
+from usv_tui.timesource import NS_PER_S
+
+_WARM_CALLS = 3
+_CALLS = 15
+_WINDOW_S = 1e-3
+_BUDGET_NS = NS_PER_S
+"""Each way of timing stops repeating after this; it never does less than one call."""
+
+
+class LieRow(NamedTuple):
+    """Seconds of one call, four times over. None where the row failed before."""
+
+    name: str
+    first_s: float | None = None
+    """The very first call, waited for."""
+    nod_s: float | None = None
+    """Until the call returned, nothing waited for."""
+    synced_s: float | None = None
+    """Until the device had done it, one call at a time."""
+    timed_s: float | None = None
+    """By the timer, in windows of about a millisecond."""
+    error: str = ""
+
+    @property
+    def factor(self) -> float | None:
+        """How many times longer the work is than the nod."""
+        if not self.nod_s or self.timed_s is None:
+            return None
+        return self.timed_s / self.nod_s
+
+
+class Lie(NamedTuple):
+    """All rows, and what this device can and cannot show."""
+
+    rows: tuple[LieRow, ...]
+    timer: str
+    shows: str
+    lacks: str = ""
+
+
+def measure_lie(
+    benchmarks: Sequence[Benchmark],
+    device: str,
+    timer: Timer,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Lie:
+    """Time each benchmark in the four ways, in the calling thread. A row that fails says why."""
+    rows = tuple(_row(benchmark, device, timer, clock) for benchmark in benchmarks)
+    if timer.info.name == "wall" and device == "cpu":
+        return Lie(
+            rows,
+            timer.info.name,
+            "what a first call costs, and what the timer's own loop adds",
+            "the nod: on the host a call returns when its work is done, so all three agree",
+        )
+    is_simulated = timer.info.name.startswith("sim")
+    shows = "how much of the work a host clock misses when nobody waits"
+    return Lie(rows, timer.info.name, shows, "a real device: this one is simulated" * is_simulated)
+
+
+def _row(benchmark: Benchmark, device: str, timer: Timer, clock: Callable[[], int]) -> LieRow:
+    row = LieRow(benchmark.name)
+    try:
+        built = assemble(benchmark, device)
+        slot = Slot(0, built.fn, reset=built.reset, stream=built.stream)
+        row = row._replace(first_s=_call(timer, slot, clock, waits=True))
+        for _ in range(_WARM_CALLS):
+            _call(timer, slot, clock, waits=True)
+        row = row._replace(nod_s=_typical(timer, slot, clock, waits=False))
+        row = row._replace(synced_s=_typical(timer, slot, clock, waits=True))
+        return row._replace(timed_s=_timed(timer, slot, benchmark.inner, clock))
+    except Exception as error:  # noqa: BLE001  a benchmark may raise anything
+        line = (str(error).splitlines() or [""])[0]
+        return row._replace(error=f"{type(error).__name__}: {line}")
+
+
+def _call(timer: Timer, slot: Slot, clock: Callable[[], int], *, waits: bool) -> float:
+    """Seconds of one call that begins on an idle device."""
+    if slot.reset is not None:
+        slot.reset()
+    timer.synchronize()
+    start_ns = clock()
+    result = slot.fn()
+    if waits:
+        timer.synchronize()
+    took_ns = clock() - start_ns
+    fault = vet_result(result)
+    if fault is not None:
+        raise fault
+    return took_ns / NS_PER_S
+
+
+def _typical(timer: Timer, slot: Slot, clock: Callable[[], int], *, waits: bool) -> float:
+    """The median of some calls."""
+    began_ns = clock()
+    seconds: list[float] = []
+    while len(seconds) < _CALLS and (not seconds or clock() - began_ns < _BUDGET_NS):
+        seconds.append(_call(timer, slot, clock, waits=waits))
+    timer.synchronize()
+    return statistics.median(seconds)
+
+
+def _timed(timer: Timer, slot: Slot, inner: int | None, clock: Callable[[], int]) -> float | None:
+    """The median window of the timer, for one call; None when it never saw a positive one."""
+    found = calibrate(timer, slot, _WINDOW_S, inner=inner, clock=clock)
+    if found.error is not None:
+        raise found.error
+    slot.inner = found.inner
+    windows: list[int] = []
+    began_ns = clock()
+    while len(windows) < _CALLS and (not windows or clock() - began_ns < _BUDGET_NS):
+        failure = timer.enqueue(0, [slot] * 5)
+        windows += [w for record in timer.harvest(wait=True) for w in record.window_ns]
+        if failure is not None:
+            raise failure[1]
+    good = [w for w in windows if w > 0]
+    return statistics.median(good) / slot.inner / NS_PER_S if good else None
