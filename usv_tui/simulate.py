@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from usv_tui.engine.cache import Flusher
 from usv_tui.engine.phases import PhaseCollector
-from usv_tui.engine.runner import Flusher
 from usv_tui.engine.worker import Prepared
 from usv_tui.errors import UsageError
 from usv_tui.sim import CARDS, describe, find_card, find_scenario, load

@@ -14,7 +14,7 @@ import usv.timer
 import usv_tui
 from usv_tui import BenchmarkFailed, GPUTimer, Measurement, do_bench, do_bench_many, get_timer
 from usv_tui.engine import choice, group
-from usv_tui.engine.runner import Flusher
+from usv_tui.engine.cache import Flusher
 from usv_tui.engine.timers import WallTimer
 from usv_tui.errors import DeviceError, TimerError, UsageError
 from usv_tui.model import ClockHold, ClockState

@@ -5,8 +5,8 @@ from collections import deque
 
 import pytest
 
+from usv_tui.engine.cache import Flusher
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.runner import Flusher
 from usv_tui.engine.worker import Prepared, work
 from usv_tui.errors import UsageError
 from usv_tui.model import RunConfig, WorkRequest

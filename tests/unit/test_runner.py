@@ -6,7 +6,6 @@ import pytest
 
 from tests.fakes.loop import BEGIN_NS, MS, Loop, QueueTimer
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.runner import rows_of
 from usv_tui.model import Benchmark, CacheMode, Flag, RowState, Skipped
 from usv_tui.records import (
     Bench,
@@ -22,6 +21,11 @@ from usv_tui.records import (
     Timing,
 )
 from usv_tui.timesource import NS_PER_S
+
+
+def names_of(records):
+    """Names by row id."""
+    return {r.info.bench: r.info.name for r in records if isinstance(r, Bench)}
 
 
 def raising(*failures):
@@ -235,7 +239,7 @@ def test_the_session_is_told_what_there_is_before_it_is_measured():
     info = loop.of(Bench)[0].info
     assert (info.name, info.group, info.flops, info.is_baseline) == ("a", "g", 5.0, True)
     assert info.params == {"n": 3, "shape": "(1, 2)"}
-    assert rows_of(loop.records) == {0: "a"}
+    assert names_of(loop.records) == {0: "a"}
     assert phases(loop) == ["priming", "warming", "measuring", "ended"]
 
 

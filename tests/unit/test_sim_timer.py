@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from usv_tui.engine.phases import PhaseCollector, phase
-from usv_tui.engine.runner import Flusher, Runner
+from usv_tui.engine.cache import Flusher
+from usv_tui.engine.runner import Runner
 from usv_tui.engine.timers import Slot
 from usv_tui.errors import UsageError
 from usv_tui.model import CacheMode, Flag, RowState, RunConfig

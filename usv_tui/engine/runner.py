@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from usv_tui.engine.cache import Flusher, rotation_badge
 from usv_tui.engine.calibrate import calibrate, prime
+from usv_tui.engine.checks import failure_kind, vet_result
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.levelling import MIN_NS, Levelling
 from usv_tui.engine.pace import Pace
@@ -70,6 +72,8 @@ class Row:
         self.name = benchmark.name if control_of is None else f"{benchmark.name} (control)"
         self.slot: Slot | None = None
         self.check: Callable[[Any, Any], object] | None = None
+        self.rotated: list[Sequence[object]] = []
+        """The sets of inputs that it takes in turn."""
         self.n = 0
         """Samples after warm-up."""
         self.is_on = True
@@ -85,24 +89,6 @@ class Row:
     def is_live(self) -> bool:
         """True when it takes part in rounds."""
         return self.slot is not None and self.is_on and not self.is_failed
-
-
-class Flusher:
-    """What the runner needs to know of a cache flush; see `engine.cache`."""
-
-    def __init__(
-        self,
-        flush: Callable[[], object] | None,
-        *,
-        flush_bytes: int = 0,
-        l2_bytes: int | None = None,
-        reason: str = "",
-    ) -> None:
-        self.flush = flush
-        self.flush_bytes = flush_bytes
-        self.l2_bytes = l2_bytes
-        self.reason = reason
-        """Why there is no flush."""
 
 
 class Runner:
@@ -235,6 +221,7 @@ class Runner:
                     "return the callable to be timed"
                 )
             row.check = built.check
+            row.rotated = [rotation.items for rotation in built.rotations]
             slot = self._make_slot(row, built)
         except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
             self._fail(row, error)
@@ -244,9 +231,9 @@ class Runner:
         if first.error is not None:
             self._fail(row, first.error)
             return None
-        problem = _unusable(first.result)
-        if problem:
-            self._fail(row, TypeError(problem))
+        fault = vet_result(first.result)
+        if fault is not None:
+            self._fail(row, fault)
             return None
         row.slot = slot
         self._state(row, RowState.WAITING, f"first call {first.seconds:.3g} s")
@@ -313,13 +300,19 @@ class Runner:
         if mode is CacheMode.COLD and slot.flush is None:
             mode = CacheMode.UNAVAILABLE
         flusher = self._flusher
+        badge = str(mode)
+        if mode is CacheMode.WARM and row.rotated:
+            badge, doubt = rotation_badge(row.rotated, self._get_flusher().l2_bytes)
+            flusher = self._flusher
+            if doubt is not None:
+                self._note(doubt.code, row, doubt.evidence, level="warn")
         self._emit(
             Calibrated(
                 self._time.now_ns(),
                 row.bench,
                 slot.inner,
                 round(row.per_call_ns),
-                str(mode),
+                badge,
                 flusher.flush_bytes if flusher and slot.flush else 0,
                 flusher.l2_bytes if flusher else None,
                 str(slot.hints.get("mode", "eager")),
@@ -696,7 +689,7 @@ class Runner:
         message = _one_line(error)
         fatal = any(word in message for word in _FATAL_WORDS)
         if not kind:
-            kind = "oom" if _is_out_of_memory(error) else type(error).__name__
+            kind = failure_kind(error, row.n)
         text = "".join(traceback.format_exception(error))
         self._emit(BenchError(self._time.now_ns(), row.bench, kind, message, text, fatal))
         self._state(row, RowState.FAILED, message)
@@ -722,18 +715,3 @@ def _one_line(error: BaseException) -> str:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
-
-
-def _unusable(result: object) -> str:
-    """Why a callable with such a result was not timed for what it does; empty when it was."""
-    if hasattr(result, "cr_await") and hasattr(result, "close"):
-        result.close()
-        return "fn returned a coroutine: nothing ran; call asyncio.run inside fn"
-    if hasattr(result, "gi_frame"):
-        return "fn returned a generator: nothing ran; exhaust it inside fn"
-    return ""
-
-
-def rows_of(records: Sequence[AnyRecord]) -> dict[int, str]:
-    """Names by row id: for tests and exports."""
-    return {r.info.bench: r.info.name for r in records if isinstance(r, Bench)}

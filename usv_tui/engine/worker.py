@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from usv_tui.device.identity import device_facts
+from usv_tui.engine.cache import Flusher
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.runner import Flusher, Runner
+from usv_tui.engine.runner import Runner
 from usv_tui.engine.timers import Timer, WallTimer
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
 from usv_tui.model import RunConfig, Suite, WorkRequest
