@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+import tracemalloc
 from collections import deque
 from itertools import pairwise
 from pathlib import Path
@@ -696,8 +697,23 @@ def test_the_first_pid_namespace_is_no_container(tmp_path):
     assert in_container(str(tmp_path / "absent"))
 
 
-def test_sixty_looks_leak_nothing(fake, time):
-    """Opening and closing many times leaves the library balanced."""
+def test_thousands_of_looks_grow_nothing(fake, time):
+    """Memory after 3000 looks is what it was after 1000."""
+    source = opened(fake, time)
+    for _ in range(1000):
+        look(source, time)
+    tracemalloc.start()
+    before = tracemalloc.take_snapshot()
+    for _ in range(2000):
+        look(source, time)
+    grown = sum(d.size_diff for d in tracemalloc.take_snapshot().compare_to(before, "filename"))
+    tracemalloc.stop()
+
+    assert grown < 100_000
+
+
+def test_opening_and_closing_leaves_the_library_balanced(fake, time):
+    """Each `open` is one init, each first `close` one shutdown."""
     for _ in range(20):
         source = opened(fake, time)
         look(source, time)

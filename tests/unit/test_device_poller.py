@@ -253,6 +253,7 @@ def test_no_library_is_tried_once_and_again_only_when_the_user_asks():
     assert poller.state() == "NVML library not found"
 
     poller.retry()
+    assert poller.state() == "opening"
     run(poller, time, 120)
 
     assert source.opens == 2

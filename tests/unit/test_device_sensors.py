@@ -11,7 +11,6 @@ from usv_tui.device.sensors import (
     MonotonicCounter,
     SensorBoard,
     confirmed_reasons,
-    is_all_ones,
 )
 from usv_tui.model import Reason, reason_words
 
@@ -63,15 +62,6 @@ def test_all_reason_bits_have_words_and_unknown_ones_show_as_hexadecimal():
     """0x200 and 0x400 are named, 0x800 is shown, none is dropped (7.20, C7)."""
     assert reason_words(0x200 | 0x400) == ["board limit", "reliability"]
     assert reason_words(0x800 | Reason.SW_POWER_CAP) == ["power cap", "0x800"]
-
-
-@pytest.mark.parametrize("bits", [8, 16, 32, 64])
-def test_all_ones_are_recognised_by_width(bits):
-    """255 is a value of 32 bits and no value of 8 (7.21)."""
-    top = (1 << bits) - 1
-    assert is_all_ones(top, bits)
-    assert not is_all_ones(top, *{8, 16, 32, 64} - {bits})
-    assert not is_all_ones(top - 1, bits)
 
 
 def board():

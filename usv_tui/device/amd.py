@@ -96,6 +96,8 @@ class AmdTelemetry:
         self._status_file: SysFile | None = None
         self._fallbacks: dict[str, SysFile] = {}
         self._kfd_ids: list[str] = []
+        self._tabled: set[str] = set()
+        """The quantities that the table gives."""
         self._chosen_ns: int | None = None
         self._is_rechosen = False
         self._stamp: tuple[int | None, int] = (None, 0)
@@ -264,6 +266,7 @@ class AmdTelemetry:
             if name in offered:
                 label = ", ".join(word for word in (self._whole, offered[name]) if word)
                 self._board.declare(name, table, unit, label=label)
+                self._tabled.add(name)
             elif name in self._fallbacks:
                 path = self._fallbacks[name].path
                 label = "junction" if name == "temp_c" and "edge" not in label_of(path) else ""
@@ -295,15 +298,12 @@ class AmdTelemetry:
             why_not = self._why_stale(metrics, now_ns)
         if metrics is None or why_not:
             for name in _FROM_METRICS:
-                if self._is_from_table(name):
+                if name in self._tabled:
                     self._board.absent(name, why_not)
         else:
             self._take(metrics, now_ns)
         for name in ("sm_mhz", "power_mw"):
             self._read_file(name, now_ns)
-
-    def _is_from_table(self, name: str) -> bool:
-        return self._board.is_offered(name) and self._board.source(name).startswith("gpu_metrics")
 
     def _read_metrics(self) -> tuple[Metrics | None, str]:
         """The decoded table, or why there is none."""
@@ -360,7 +360,7 @@ class AmdTelemetry:
         self._take_throttling(metrics, now_ns)
 
     def _put(self, name: str, value: object, metrics: Metrics, why_not: str = "no value") -> None:
-        if not self._is_from_table(name):
+        if name not in self._tabled:
             return
         if value is None:
             self._board.absent(name, why_not)
@@ -369,7 +369,7 @@ class AmdTelemetry:
 
     def _take_energy(self, metrics: Metrics, now_ns: int) -> None:
         """Energy, as long as it agrees with the power reading to a factor of two."""
-        if not self._is_from_table("energy_mj") or not metrics.energy_count:
+        if "energy_mj" not in self._tabled or not metrics.energy_count:
             self._put("energy_mj", None, metrics, "reads 0")
             return
         energy_mj = self._energy.feed(metrics.energy_count) * 1000 >> 16
@@ -388,6 +388,7 @@ class AmdTelemetry:
         self._energy_start, self._power_sum, self._power_count = (now_ns, energy_mj), 0, 0
         if not by_power_w / 2 <= by_counter_w <= by_power_w * 2:
             words = f"the counter says {by_counter_w:.0f} W where power reads {by_power_w:.0f} W"
+            self._tabled.discard("energy_mj")
             self._board.never("energy_mj", words)
 
     def _take_throttling(self, metrics: Metrics, now_ns: int) -> None:
@@ -423,7 +424,7 @@ class AmdTelemetry:
     def _read_file(self, name: str, now_ns: int) -> None:
         """A quantity that comes from a file of its own."""
         file = self._fallbacks.get(name)
-        if file is None or self._is_from_table(name) or not self._board.wants(name, now_ns):
+        if file is None or name in self._tabled or not self._board.wants(name, now_ns):
             return
         start_ns = self._time.now_ns()
         try:

@@ -6,9 +6,8 @@ truncated form is refused instead of misread.
 """
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
-
-from usv_tui.device.sensors import is_all_ones
 
 
 class Metrics(NamedTuple):
@@ -74,16 +73,28 @@ _V1_7: _Fields = _MI300 | {
     "energy": (24, _U64), "clock": (32, _U64), "residency": (40, "6I"),
     "firmware": (288, _U64), "gfx": (296, "8H"), "uclk": (336, _U16),
 }  # fmt: skip
-_LAYOUTS: dict[tuple[int, int, int], _Fields] = {
-    (1, 0, 80): _V1_0,
-    (1, 1, 96): _V1_1,
-    (1, 2, 104): _V1_2,
-    (1, 3, 120): _V1_3,
-    (1, 4, 288): _V1_4,
-    (1, 5, 328): _V1_5,
-    (1, 6, 1664): _V1_6,
-    (1, 7, 2208): _V1_7,
-    (1, 8, 3360): _V1_7,
+_Unpack = Callable[[bytes, int], tuple[int, ...]]
+
+
+def _prepared(fields: _Fields) -> list[tuple[str, _Unpack, int, int]]:
+    """For each field its name, how to unpack it, its offset and the driver's mark for absent."""
+    return [
+        (name, struct.Struct(f"<{code}").unpack_from, offset, (1 << _BITS[code[-1]]) - 1)
+        for name, (offset, code) in fields.items()
+    ]
+
+
+_BITS = {"H": 16, "I": 32, "Q": 64}
+_LAYOUTS = {
+    (1, 0, 80): _prepared(_V1_0),
+    (1, 1, 96): _prepared(_V1_1),
+    (1, 2, 104): _prepared(_V1_2),
+    (1, 3, 120): _prepared(_V1_3),
+    (1, 4, 288): _prepared(_V1_4),
+    (1, 5, 328): _prepared(_V1_5),
+    (1, 6, 1664): _prepared(_V1_6),
+    (1, 7, 2208): _prepared(_V1_7),
+    (1, 8, 3360): _prepared(_V1_7),
 }
 """By format, content revision and size."""
 
@@ -116,22 +127,12 @@ def decode(data: bytes) -> Metrics:
     layout = _LAYOUTS.get((form, content, size))
     if layout is None:
         raise MetricsError(f"gpu_metrics {version} of {size} bytes is not known here")
-    raw = {
-        name: struct.unpack_from(f"<{code}", data, offset)
-        for name, (offset, code) in layout.items()
-    }
-    values = {
-        name: _valid(raw[name], struct.calcsize(f"<{layout[name][1][-1]}") * 8) for name in raw
-    }
+    raw = {name: unpack(data, offset) for name, unpack, offset, _ in layout}
+    values = {name: [n for n in raw[name] if n != absent] for name, _, _, absent in layout}
     if "residency" in raw and len(values["residency"]) == 6:
         names = ("cycles", "prochot", "ppt", "socket", "vr", "hbm_limit")
         values |= {name: [value] for name, value in zip(names, raw["residency"], strict=True)}
     return _metrics(version, values)
-
-
-def _valid(numbers: tuple[int, ...], bits: int) -> list[int]:
-    """The numbers without the driver's mark for an absent one."""
-    return [number for number in numbers if not is_all_ones(number, bits)]
 
 
 def _attributes(data: bytes) -> dict[str, list[int]]:
@@ -154,7 +155,8 @@ def _attributes(data: bytes) -> dict[str, list[int]]:
             width = struct.calcsize(f"<{code}")
             offset += 8 + instances * width
             if identity in _ATTRIBUTES:
-                values[_ATTRIBUTES[identity]] = _valid(numbers, width * 8)
+                absent = (1 << width * 8) - 1
+                values[_ATTRIBUTES[identity]] = [n for n in numbers if n != absent]
     except (struct.error, IndexError) as error:
         raise MetricsError(f"gpu_metrics 1.9 is malformed: {error}") from error
     return values

@@ -24,13 +24,13 @@ from usv_tui.device.nvml_library import (
     RESET_REQUIRED,
     UNINITIALIZED,
     UNKNOWN,
+    FieldBlock,
     Nvml,
     error_code,
-    field_number,
     short_pci,
 )
 from usv_tui.device.processes import foreign_pids
-from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard, is_all_ones
+from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
 from usv_tui.model import REASON_WORDS, DeviceInfo, Reading
 from usv_tui.timesource import MonotonicTime, TimeSource
@@ -59,6 +59,8 @@ _GAP = {
     27: "not ready",
 }
 """Codes that pass: ask again, later and later."""
+_NO_VALUE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+"""What a driver writes for an absent number of 32 and of 64 bits."""
 LOST_LOOKS = 5
 """Looks in a row in which every sensor failed for no known reason."""
 STALE_NS = 2 * S
@@ -98,7 +100,7 @@ class _Quantity:
         is_counter: bool = False,
     ) -> None:
         self.name = name
-        self.tier = tier
+        self.tier = int(tier)
         self.ways = ways
         self.check = check
         self.counter = MonotonicCounter() if is_counter else None
@@ -140,7 +142,7 @@ class NvmlTelemetry:
         self._info: DeviceInfo | None = None
         self._has_reopened = False
         self._bad_looks = 0
-        self._note = ""
+        self._block: FieldBlock | None = None
 
     def open(self) -> DeviceInfo:
         """Load NVML, find the device and learn what it is; its sensors are learned by reading.
@@ -161,6 +163,7 @@ class NvmlTelemetry:
         self._handle = handle
         self._bad_looks = 0
         self._info = self._describe(is_mig=is_mig)
+        self._block = None
         self._board = SensorBoard(_FIELDS)
         self._quantities = self._plan(is_mig=is_mig)
         for quantity in self._quantities:
@@ -192,9 +195,9 @@ class NvmlTelemetry:
             raise SensorGap("NVML is not open")
         start_ns = self._time.now_ns()
         self._board.begin(start_ns)
-        due = [
-            q for q in self._quantities if q.tier & tiers and self._board.wants(q.name, start_ns)
-        ]
+        # Plain integers: an operation on an IntFlag costs half a microsecond.
+        asked, wants = int(tiers), self._board.wants
+        due = [q for q in self._quantities if q.tier & asked and wants(q.name, start_ns)]
         self._read_fields([q for q in due if q.way.field is not None])
         for quantity in due:
             if quantity.ways and quantity.way.call is not None:
@@ -356,15 +359,15 @@ class NvmlTelemetry:
 
     def _limit_margins(self) -> str:
         """The newer limits are distances, not temperatures: they are told, not drawn."""
-        values = self._nvml.ask(
-            "nvmlDeviceGetFieldValues", self._handle, [field_id for field_id, _ in _LIMIT_MARGINS]
-        )
-        if values is None:
+        ids = [(field_id, 0) for field_id, _ in _LIMIT_MARGINS]
+        try:
+            values = FieldBlock(self._nvml.api, ids).fetch(self._handle)
+        except self._nvml.api.NVMLError:
             return ""
         known = [
-            f"{name} {field_number(value)}"
+            f"{name} {value.number}"
             for value, (_, name) in zip(values, _LIMIT_MARGINS, strict=True)
-            if value.nvmlReturn == 0
+            if value.code == 0
         ]
         return ", ".join(known)
 
@@ -374,10 +377,12 @@ class NvmlTelemetry:
         """One call for all field values of this look."""
         if not quantities:
             return
-        ids = [q.way.field for q in quantities]
+        ids = tuple(q.way.field for q in quantities if q.way.field is not None)
+        if self._block is None or self._block.ids != ids:
+            self._block = FieldBlock(self._nvml.api, ids)
         start_ns = self._time.now_ns()
         try:
-            values = self._nvml.api.nvmlDeviceGetFieldValues(self._handle, ids)
+            values = self._block.fetch(self._handle)
         except self._nvml.api.NVMLError as error:
             for quantity in quantities:
                 self._fail(quantity, error_code(error), str(error))
@@ -387,18 +392,14 @@ class NvmlTelemetry:
                 self._fail(quantity, UNKNOWN, f"{type(error).__name__}: {error}")
             return
         share_ns = (self._time.now_ns() - start_ns) // len(quantities)
-        for quantity, value in zip(quantities, values, strict=True):
-            if value.nvmlReturn:
-                self._fail(quantity, value.nvmlReturn, "")
-                continue
-            number = field_number(value)
-            if number is None:
-                self._fail(quantity, NOT_SUPPORTED, f"value type {value.valueType}")
-                continue
-            latency_us = value.latencyUsec
-            cost_ns = latency_us * 1000 if 0 < latency_us < 1_000_000 else share_ns
-            stamp_ns = value.timestamp * 1000 if value.timestamp > 0 else None
-            self._take(quantity, number, cost_ns, stamp_ns)
+        for quantity, (code, number, stamp_us, latency_us) in zip(quantities, values, strict=True):
+            if code:
+                self._fail(quantity, code, "")
+            elif number is None:
+                self._fail(quantity, NOT_SUPPORTED, "a value type that is not known here")
+            else:
+                cost_ns = latency_us * 1000 if 0 < latency_us < 1_000_000 else share_ns
+                self._take(quantity, number, cost_ns, stamp_us * 1000 if stamp_us > 0 else None)
 
     def _read_call(self, quantity: _Quantity) -> None:
         call = quantity.way.call
@@ -422,7 +423,7 @@ class NvmlTelemetry:
     def _take(self, quantity: _Quantity, value: Any, cost_ns: int, stamp_ns: int | None) -> None:
         name = quantity.name
         self._board.cost(name, cost_ns)
-        if isinstance(value, int) and is_all_ones(value, 32, 64):
+        if value in _NO_VALUE:
             self._board.absent(name, "the driver says: no value")
             return
         why_not = quantity.check(value) if quantity.check is not None else None

@@ -184,11 +184,15 @@ class Poller:
         """The user asks again: open a source that was off or lost."""
         if self._phase in (_Phase.OFF, _Phase.LOST):
             self._phase = _Phase.CLOSED
+            self._reason = ""
             self._next_ns = 0
             self._wake.set()
 
     def state(self) -> str:
-        """Empty when all is well, else `stalled 4.2 s`, `stale 4.2 s`, `paused` or the reason."""
+        """Empty when all is well.
+
+        Else `opening`, `stalled 4.2 s`, `stale 4.2 s`, `paused`, or the reason why there is none.
+        """
         now_ns = self._time.now_ns()
         call = self._call
         if call is not None and now_ns - call[1] > STALLED_NS:
@@ -196,7 +200,7 @@ class Poller:
         if self._paused:
             return "paused"
         if self._phase is not _Phase.ON:
-            return self._reason
+            return self._reason or "opening"
         if self._last_good_ns is None:
             return self._reason
         age_ns = now_ns - self._last_good_ns

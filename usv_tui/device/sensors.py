@@ -50,11 +50,6 @@ def confirmed_reasons(previous: int | None, current: int | None) -> int:
     return current if is_witnessed else current & ~int(Reason.HW_SLOWDOWN)
 
 
-def is_all_ones(value: int, *widths: int) -> bool:
-    """True for the all-ones patterns of these bit widths, with which drivers mark "no value"."""
-    return any(value == (1 << bits) - 1 for bits in widths)
-
-
 class MonotonicCounter:
     """A counter that never goes backwards: wraps are added up, resets restart the difference."""
 
@@ -178,10 +173,6 @@ class SensorBoard:
         sensor.retry_ns = 0
         sensor.failures = 0
         self.version += 1
-
-    def source(self, name: str) -> str:
-        """Where the quantity comes from; empty while nothing is known."""
-        return self._sensors[name].info.source
 
     def label_of(self, name: str) -> str:
         """The words beside a quantity."""
