@@ -15,6 +15,7 @@ from usv_tui.device.amd import AmdTelemetry
 from usv_tui.device.base import Identity, TelemetrySource, Tier
 from usv_tui.device.host import HostTelemetry
 from usv_tui.device.nvml import NvmlTelemetry
+from usv_tui.device.nvml_library import silence_deprecation
 from usv_tui.errors import SensorGap, TelemetryOff
 from usv_tui.model import DeviceInfo, Reading
 from usv_tui.timesource import TimeSource
@@ -43,6 +44,7 @@ def properties_facts(properties: Any, *, ordinal: int, vendor: str) -> dict[str,
 
 def load_torch() -> Any:
     """Import torch. What it raises is the caller's to tell: any kind of exception."""
+    silence_deprecation()  # torch imports `pynvml`, of whatever distribution
     return importlib.import_module("torch")
 
 
