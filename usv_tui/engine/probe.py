@@ -182,12 +182,15 @@ class SpinProbe:
         self._pending: deque[tuple[Any, Any]] = deque()
 
     def launch(self) -> None:
-        """One spin."""
+        """One spin; it does not count when the device was there before it: a gap is in it."""
         start, end = self._pool.take(), self._pool.take()
         start.record()
         self._cuda._sleep(self._cycles)  # noqa: SLF001  torch's own name for the spin kernel
         end.record()
-        self._pending.append((start, end))
+        if start.query():
+            self._pool.give(start, end)
+        else:
+            self._pending.append((start, end))
 
     def read(self, at_ns: At, *, all_: bool = False) -> list[Clock]:  # noqa: ARG002  never held back
         """One clock a spin."""
