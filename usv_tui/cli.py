@@ -120,8 +120,8 @@ def _simulate(args: argparse.Namespace, card: str, scenario: str) -> int:
 def _check_file(name: str) -> None:
     """What can be told of a benchmark file without running it."""
     path = Path(name)
-    if not path.exists():
-        raise SuiteError(f"{name}: no such file", "give the path of a Python file with benchmarks")
+    if not name or not path.exists():
+        raise SuiteError(f"{name or repr(name)}: no such file", "give the path of a Python file with benchmarks")
     if path.is_dir():
         raise SuiteError(f"{name} is a directory", "give one of its Python files")
     try:
@@ -307,7 +307,10 @@ class _Plan:
         with signals.watch():
             self._start_capture()
             voice = os.fdopen(
-                os.dup(self._capture.real_stderr), "w", encoding="utf-8", errors="replace"
+                os.dup(self._capture.real_stderr),
+                "w",
+                encoding=getattr(sys.__stderr__, "encoding", None) or "utf-8",
+                errors="replace",
             )
             narration = front.Narration(voice)
             is_over = True

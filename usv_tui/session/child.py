@@ -21,7 +21,8 @@ from usv_tui.records import AnyRecord, Command, Samples, encode_batch
 from usv_tui.session.live import read_frame, write_frame
 from usv_tui.timesource import MonotonicTime
 
-_FLUSH_NS = 50_000_000
+_FLUSH_NS = 10_000_000
+"""Samples that a crash may cost: those of this time."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -33,10 +34,12 @@ class _Sender:
         self._batch: list[AnyRecord] = []
         self._sent_ns = 0
         self._now_ns = MonotonicTime.now_ns
+        self._lock = threading.Lock()
 
     def emit(self, record: AnyRecord) -> None:
         """Keep samples until the last sending was long enough ago; send all else at once."""
-        self._batch.append(record)
+        with self._lock:
+            self._batch.append(record)
         now_ns = self._now_ns()
         if now_ns - self._sent_ns > _FLUSH_NS or not isinstance(record, Samples):
             self._sent_ns = now_ns
@@ -44,12 +47,13 @@ class _Sender:
 
     def flush(self) -> None:
         """Send what is kept. A parent that is gone ends this process."""
-        batch, self._batch = self._batch, []
-        if batch:
-            try:
-                write_frame(self._pipe, encode_batch(batch))
-            except BrokenPipeError:
-                os._exit(0)
+        with self._lock:
+            batch, self._batch = self._batch, []
+            if batch:
+                try:
+                    write_frame(self._pipe, encode_batch(batch))
+                except BrokenPipeError:
+                    os._exit(0)
 
 
 def main() -> int:
@@ -72,6 +76,8 @@ def main() -> int:
         while (data := read_frame(commands_pipe)) is not None:
             commands.append(msgspec.msgpack.decode(data, type=Command))
             wake.set()
+            if commands and commands[-1].verb == "stop":
+                sender.flush()  # the loop may be inside a call that never returns
         commands.append(Command("stop", "the front end is gone"))
         wake.set()
 

@@ -129,6 +129,8 @@ class LiveSession:
             ]
         )
 
+        if journal is not None:
+            journal.flush()  # a session that is cut short at once can still be told from a torn file
         if desk is not None:
             desk.begin()
 
@@ -301,7 +303,7 @@ class LiveSession:
 
     def _find_baseline(self, now_ns: int) -> None:
         wanted = self._wanted_baseline
-        if wanted is None or self.store.phase not in ("priming", "warming", "measuring"):
+        if wanted is None or self.store.phase in ("starting", "importing"):
             return
         self._wanted_baseline = None
         names = {row.info.name: bench for bench, row in self.store.rows.items()}

@@ -163,7 +163,12 @@ class ClockDesk:
         self._job.start()
 
     def _repair(self) -> None:
-        for result in restore_all():
+        try:
+            results = restore_all()
+        except ClockError as error:
+            self._say("lock note", str(error), "warn")
+            return
+        for result in results:
             self._say("lock note", result.message, "error" if result.is_failure else "warn")
 
     def _look(self, info: DeviceInfo) -> None:

@@ -210,19 +210,19 @@ def write_file(path: Path, store: Store, snapshot: Snapshot, kind: str) -> None:
         UsageError: the path cannot be written.
     """
     temporary = ""
-    path = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path))
     try:
-        if path.exists() and not path.is_file():
-            with path.open("w", encoding="utf-8", newline="") as out:
+        if target.exists() and not target.is_file():
+            with target.open("w", encoding="utf-8", newline="") as out:
                 write(kind, store, snapshot, out)
             return
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent or ".")
+        fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         with os.fdopen(fd, "w", encoding="utf-8", newline="") as out:
             write(kind, store, snapshot, out)
         umask = os.umask(0)
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
+        Path(temporary).replace(target)
         temporary = ""
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
