@@ -494,7 +494,7 @@ def test_a_session_that_ends_by_itself_closes_the_screen_when_asked_to():
 
     async def main():
         ended = fake.session(phase="ended", stop_reason="target met")
-        async with running(ended) as (app, _, pilot):
+        async with running(ended) as (app, _, _pilot):
             assert shows(app, "ENDED: target met")
             app._tick()
             assert app.return_value is None

@@ -65,7 +65,7 @@ FLASH = row(
 
 
 LITERAL = [
-    "   benchmark last 1,000     n median us std %  min us      trend vs attn[k…d=m… state",
+    "   benchmark last 1,000     n median us std %  min us      trend vs attn[…math] state",
     "▸■ attn[kind=math]      1,000   1234.50  0.50 1222.15                      base ✓ settled",
     " ■ attn[kind=flash]     1,000    951.20  0.50  941.69            ▼ 0.770x ±0.4% ≈ steady",
 ]

@@ -398,6 +398,8 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             driver.suspend_application_mode()
             os.kill(0, signal.SIGTSTP)
             driver.resume_application_mode()
+        if self.presenter is not None:
+            self.presenter.resume()
         self._must_forget = True
 
     def _fatal_error(self) -> None:

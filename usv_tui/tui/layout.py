@@ -76,7 +76,7 @@ def arrange(width: int, height: int, contents: Contents) -> Layout:
     if contents.wants_pane and layout.right == 0 and width < WIDE:
         _grant_large_pane(layout, contents)
         return layout
-    has_charts = width >= CHART_LEAST_WIDTH
+    has_charts = width >= CHART_LEAST_WIDTH and contents.rows > 0
     if has_charts and width >= WIDE and height - layout.used >= 12:
         _grant_wide(layout, contents)
         return layout

@@ -166,6 +166,10 @@ class Presenter:
         at_ns = self.shown.at_ns if self._frozen is not None else now_ns
         self.view.message, self.view.message_until_ns = words, at_ns + MESSAGE_NS
 
+    def resume(self) -> None:
+        """The program was stopped and goes on: the clock has idled, so the next second is ramp."""
+        self._controller.command(Command("ramp"))
+
     # -- keys
 
     def press(self, key: str, character: str | None, now_ns: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from usv_tui.session.snapshot import RowView, Stats
 from usv_tui.tui import text
-from usv_tui.tui.screens.page import Paragraph
+from usv_tui.tui.screens.page import Paragraph, pairs
 from usv_tui.tui.view import Scene, key_of
 from usv_tui.tui.widgets.table import answer_sign, interval_text
 from usv_tui.units import Unit, fixed, in_unit, percent, significant, time_unit
@@ -24,7 +24,7 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
         out += [(look.text(line) or " ", look.base) for line in row.traceback.splitlines()]
         out.append(("", look.base))
     out += _figures(scene, row, width)
-    out += [("", look.base), *_findings(scene, row)]
+    out += [("", look.base), *_findings(scene, row, width)]
     return out
 
 
@@ -32,10 +32,10 @@ def _figures(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
     """Last window and whole run side by side."""
     look = scene.look
     unit = time_unit([row.rolling.median_s, row.whole.median_s])
-    head = f"{'':<12}{f'last {scene.snapshot.window:,}':>16}{'since mark':>16}"
+    head = f"{'':<15}{f'last {scene.snapshot.window:,}':>16}{'since mark':>16}"
     out: list[Paragraph] = [text.strip([(f" {head}", look.dim)], width, look.base)]
     for name, window, whole in _stat_rows(row.rolling, row.whole, unit):
-        line = f" {name:<12}{window:>16}{whole:>16}"
+        line = f" {name:<15}{window:>16}{whole:>16}"
         out.append(text.strip([(look.own(line), look.base)], width, look.base))
     return out
 
@@ -60,7 +60,7 @@ def _stat_rows(window: Stats, whole: Stats, unit: Unit) -> list[tuple[str, str, 
     return rows
 
 
-def _findings(scene: Scene, row: RowView) -> list[Paragraph]:
+def _findings(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
     look = scene.look
     facts = [
         ("samples", f"{row.n_all:,} in all, {row.n_excluded:,} not counted, {row.stalls:,} stalls"),
@@ -78,7 +78,7 @@ def _findings(scene: Scene, row: RowView) -> list[Paragraph]:
         ("limited", ", ".join(f"{word} {share * 100:.0f} %" for word, share in row.throttled)),
         ("badges", ", ".join(row.badges)),
     ]
-    return [(f"{name:<10}{look.own(look.text(what))}", look.base) for name, what in facts if what]
+    return pairs(scene, [(name, look.text(what)) for name, what in facts if what], width, 10)
 
 
 def _rate(row: RowView) -> str:
@@ -122,7 +122,7 @@ def _effect(row: RowView) -> str:
     effect = row.effect
     if effect.status == "refused":
         return effect.reason
-    parts = [effect.status]
+    parts = [{"ok": "", "ok-trend": "from a common trend"}.get(effect.status, effect.status)]
     if effect.alpha is not None:
         error = "" if effect.alpha_se is None else f" ±{effect.alpha_se:.2f}"
         parts.append(f"exponent {effect.alpha:.2f}{error}")
@@ -132,4 +132,4 @@ def _effect(row: RowView) -> str:
         parts.append(
             f"std {effect.std_now * 100:.2f} % → about {effect.std_locked * 100:.2f} % when locked"
         )
-    return ", ".join(parts)
+    return ", ".join(part for part in parts if part)

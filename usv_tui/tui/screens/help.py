@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from usv_tui.tui import text
 from usv_tui.tui.keys import LIVE
-from usv_tui.tui.screens.page import Paragraph
+from usv_tui.tui.screens.page import Paragraph, pairs
 from usv_tui.tui.view import Scene
 
 _RATIO = (
@@ -53,24 +52,8 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
         (f"{glyphs.over} {glyphs.under}", "on the chart: samples above or below its scale"),
     )
     out: list[Paragraph] = [("Keys", look.strong)]
-    out += _pairs(scene, [(key.display, key.help) for key in LIVE], width)
-    out += [("", look.base), ("Columns", look.strong), *_pairs(scene, COLUMNS, width)]
-    out += [("", look.base), ("Signs", look.strong), *_pairs(scene, signs, width)]
-    out += [("", look.base), ("States", look.strong), *_pairs(scene, STATES, width)]
-    return out
-
-
-def _pairs(scene: Scene, pairs: Sequence[tuple[str, str]], width: int) -> list[Paragraph]:
-    """A term and its sentence side by side, or below each other where it is narrow."""
-    look = scene.look
-    term_width = 18 if width >= 60 else 0
-    out: list[Paragraph] = []
-    for term, sentence in pairs:
-        words = text.wrap(look.own(sentence), max(10, width - term_width - 4))
-        if not term_width:
-            out.append((f"  {term}", look.key))
-        for index, line in enumerate(words):
-            label = term if index == 0 and term_width else ""
-            runs = [(f"   {text.left(label, term_width)}", look.key), (line, look.base)]
-            out.append(text.strip(runs, width, look.base))
+    out += pairs(scene, [(key.display, key.help) for key in LIVE], width)
+    out += [("", look.base), ("Columns", look.strong), *pairs(scene, COLUMNS, width)]
+    out += [("", look.base), ("Signs", look.strong), *pairs(scene, signs, width)]
+    out += [("", look.base), ("States", look.strong), *pairs(scene, STATES, width)]
     return out

@@ -69,3 +69,22 @@ def _wrapped(content: Sequence[Paragraph], width: int, fill: Style) -> list[Stri
         wrapped = text.wrap(words, max(1, width - 2))
         out.extend(text.strip([(f" {line}", style)], width, fill) for line in wrapped)
     return out
+
+
+def pairs(
+    scene: Scene, terms: Sequence[tuple[str, str]], width: int, term_width: int = 18
+) -> list[Paragraph]:
+    """A term and its sentence side by side, or below each other where it is narrow."""
+    look = scene.look
+    if width < 60:
+        term_width = 0
+    out: list[Paragraph] = []
+    for term, sentence in terms:
+        words = text.wrap(look.own(sentence), max(10, width - term_width - 4))
+        if not term_width:
+            out.append((f"  {term}", look.key))
+        for index, line in enumerate(words):
+            label = term if index == 0 and term_width else ""
+            runs = [(f"   {text.left(label, term_width)}", look.key), (line, look.base)]
+            out.append(text.strip(runs, width, look.base))
+    return out

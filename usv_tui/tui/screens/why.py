@@ -17,6 +17,7 @@ from usv_tui.tui.widgets.raster import Raster, RowCache
 from usv_tui.tui.widgets.scale import Scale, decimals_for
 from usv_tui.units import Unit, fixed, time_unit
 
+RESOLUTION = 600
 POINTS = 4000
 GUTTER = 10
 PLOT_HEIGHT = 10
@@ -90,7 +91,7 @@ def _plots(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
 
 def _pairs(scene: Scene, row: RowView) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Times of the shown stretch with the clock read nearest to each."""
-    axis = scene.axis(2)
+    axis = scene.axis(RESOLUTION)
     series = scene.store.series(row.bench, axis.from_ns, axis.to_ns, POINTS)
     clock_ns, clock = scene.store.telemetry("sm_mhz", axis.from_ns, axis.to_ns)
     known = np.isfinite(clock)

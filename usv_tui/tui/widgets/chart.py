@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from rich.style import Style
 from textual.strip import Strip
 
-from usv_tui.model import is_usable
 from usv_tui.session.snapshot import BinSeries, FloatArray, RowView, Series
 from usv_tui.tui import text
 from usv_tui.tui.view import Scene, TimeAxis
@@ -426,11 +425,14 @@ def _place(cells: list[str], at: int, words: str) -> bool:
 
 
 def value_at(scene: Scene, axis: TimeAxis, at_ns: int) -> float | None:
-    """The selected row's median within half a cell of a moment; None without a sample there."""
+    """The selected row's sample nearest to a moment; None when there is none within a cell."""
     row = scene.row
     if row is None:
         return None
-    series = scene.store.series(row.bench, at_ns - axis.step_ns, at_ns + axis.step_ns, LIMIT)
-    fine = series.seconds[np.isfinite(series.seconds)]
-    value = float(np.median(fine)) if len(fine) else None
-    return value if is_usable(value) else None
+    reach = 2 * axis.step_ns
+    series = scene.store.series(row.bench, at_ns - reach, at_ns + reach + 1, LIMIT)
+    fine = np.isfinite(series.seconds)
+    if not fine.any():
+        return None
+    nearest = np.argmin(np.abs(series.t_ns[fine] - at_ns))
+    return float(series.seconds[fine][nearest])

@@ -9,6 +9,8 @@ from usv_tui.tui.view import Scene
 from usv_tui.tui.widgets.columns import quantiles
 from usv_tui.units import Unit, in_unit, percent, time_unit
 
+RESOLUTION = 600
+"""Columns of the stretch that is looked at: its ends are on whole columns."""
 _ASCII_STEPS = " .:#"
 
 
@@ -33,7 +35,7 @@ def _last_window(scene: Scene) -> FloatArray:
     row, snapshot = scene.row, scene.snapshot
     if row is None:
         return np.empty(0)
-    axis = scene.axis(2)
+    axis = scene.axis(RESOLUTION)
     series = scene.store.series(row.bench, axis.from_ns, axis.to_ns, 10_000)
     fine = np.isfinite(series.seconds) & ~series.excluded
     return series.seconds[fine][-snapshot.window :]
@@ -49,7 +51,7 @@ def _title(scene: Scene, values: FloatArray, unit: Unit, width: int) -> Strip:
             text.clip_middle(look.text(row.name), max(8, width // 2), look.glyphs.ellipsis),
             look.strong,
         ),
-        (f"  distribution, {unit.name}  n {len(values):,}  std {std} %", look.dim),
+        (f"  distribution, {unit.name}  last {len(values):,}  std {std} %", look.dim),
     ]
     return text.strip(runs, width, look.base)
 

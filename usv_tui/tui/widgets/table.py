@@ -174,7 +174,7 @@ class Table:
         left = room - least - 1
         for column in sorted(columns, key=lambda c: c.rank):
             cells = [column.cell(row) for row in shown]
-            cell_width = self._width_of(column, cells)
+            cell_width = self._width_of(column, cells, wide=width >= 110)
             if cell_width + 1 > left:
                 if column.key not in ("median", "state"):
                     break
@@ -191,14 +191,14 @@ class Table:
                 filled.width += min(max(0, left), TREND_MOST - filled.width)
         return taken, max(1, name)
 
-    def _width_of(self, column: Column, cells: Sequence[Cell]) -> int:
+    def _width_of(self, column: Column, cells: Sequence[Cell], *, wide: bool) -> int:
         if column.key == "trend":
             return TREND_LEAST
         widest = max((text.width_of(cell.text) for cell in cells), default=0)
         heading = 9 if column.key == "ratio" else text.width_of(column.heading)
         width = max(heading, widest, self._widths.get(column.key, 0))
         if column.key == "state":
-            width = min(max(width, 8), 24)
+            width = min(max(width, 8), 24 if wide else 13)
         self._widths[column.key] = width
         return width
 
@@ -377,7 +377,7 @@ def _ratio_heading(rows: Sequence[RowView], look: Look) -> str:
     names = {r.baseline_name for r in rows if r.baseline_name}
     if len(names) != 1:
         return "vs base"
-    return f"vs {text.clip_middle(look.text(names.pop()), 14, look.glyphs.ellipsis)}"
+    return f"vs {text.clip_middle(look.text(names.pop()), 11, look.glyphs.ellipsis)}"
 
 
 def ratio_cell(row: RowView, look: Look) -> Cell:

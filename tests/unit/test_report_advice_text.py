@@ -1,0 +1,128 @@
+import math
+
+import pytest
+
+from usv_tui.model import Advice, ClockEffect, Verdict
+from usv_tui.report.advice_text import LINES, advice_text, all_facts, short_text
+from usv_tui.stats.advice import AdviceInputs, ClockEvidence, RowEvidence, advise
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_every_verdict_has_a_word_and_a_meaning(verdict):
+    """However little is known, the panel says something, without a number that nobody measured."""
+    said = advice_text(Advice(verdict=verdict))
+
+    assert said.word.isupper()
+    assert said.meaning
+    assert said.evidence == ()
+    assert short_text(Advice(verdict=verdict))
+
+
+def test_what_is_lacking_is_counted_down():
+    """UNKNOWN tells what it waits for."""
+    advice = Advice(evidence={"needs": {"short": 5.4, "few-rounds": 12, "unheard-of": 1}})
+
+    assert advice_text(advice).evidence == (
+        "5 s more of the run are needed",
+        "12 more rounds are needed",
+    )
+
+
+def test_a_lock_is_told_with_what_it_would_buy():
+    """X, the std now and then, and the weightiest facts, at most four lines."""
+    evidence = {
+        "clock_spread": 0.023,
+        "clock_gate": 0.011,
+        "clock_median_mhz": 1935.0,
+        "power_share": 0.12,
+        "thermal_share": 0.0,
+        "clock_cost": 0.023,
+        "lock_from": "mixture",
+        "rows": [{"bench": 7, "alpha": 0.94}, {"bench": 8, "alpha": None}],
+    }
+    advice = Advice(
+        verdict=Verdict.LOCK,
+        lock_mhz=1890,
+        std_now=0.0065,
+        std_locked=0.004,
+        reason="clock-moves",
+        evidence=evidence,
+    )
+
+    assert advice_text(advice, {7: "attn[math]"}).evidence == (
+        "lock at 1890 MHz: std 0.65 % → about 0.40 %",
+        "clock spreads 2.3 % around 1935 MHz, limit 1.1 %",
+        "limited by power cap 12 % of the time",
+        "costs 2.3 % of the median clock; found with all rows mixed",
+    )
+    assert "clock exponent up to 0.94 in attn[math] (1 follows the clock, 0 does not)" in (
+        all_facts(advice, {7: "attn[math]"})
+    )
+    assert short_text(advice) == "at 1890 MHz, std 0.65 % → about 0.40 %"
+
+
+@pytest.mark.parametrize("bad", [None, math.nan, math.inf, "x", [], {}])
+def test_no_evidence_breaks_the_words(bad):
+    """A saved session of another version may hold anything."""
+    keys = (
+        "clock_spread",
+        "clock_gate",
+        "clock_median_mhz",
+        "power_share",
+        "thermal_share",
+        "clock_cost",
+        "temp_change_c",
+        "locked_mhz",
+        "below_lock_share",
+        "lock_from",
+    )
+    evidence = dict.fromkeys(keys, bad) | {"rows": [{"alpha": bad, "change": bad}, bad]}
+    for verdict in Verdict:
+        facts = all_facts(Advice(verdict=verdict, evidence=evidence), {})
+        assert not any("nan" in fact or "inf" in fact for fact in facts)
+
+
+def test_what_the_statistics_give_can_be_said():
+    """The evidence of a real evaluation becomes lines, with the row that drifts in front."""
+    effect = ClockEffect(
+        status="ok", alpha=0.95, clock_spread=0.03, std_now=0.012, std_locked=0.004, explained=0.9
+    )
+    clock = ClockEvidence(
+        readings=200,
+        age_s=0.1,
+        spread=0.03,
+        median_mhz=1800.0,
+        low_mhz=1750.0,
+        step_mhz=15.0,
+        power_share=0.1,
+        thermal_share=0.0,
+        temp_change_c=0.2,
+        supported_mhz=tuple(range(900, 1996, 15)),
+    )
+    rows = (RowEvidence(bench=0, trend=None, effect=effect, rel_std=0.012, gain=0.6),)
+    advice = advise(AdviceInputs(window_s=20.0, rounds=400, rows=rows, clock=clock))
+
+    said = advice_text(advice, {0: "attn"})
+
+    assert advice.verdict is Verdict.LOCK
+    assert said.word == "LOCK THE CLOCKS"
+    assert said.evidence[0].startswith(f"lock at {advice.lock_mhz} MHz")
+    assert len(said.evidence) == LINES
+
+
+def test_codes_of_the_statistics_are_all_known():
+    """Every reason and every need that the advice can give has its words."""
+    import re
+    from pathlib import Path
+
+    from usv_tui.report import advice_text as words
+    from usv_tui.stats import advice as stats
+
+    source = Path(stats.__file__).read_text(encoding="utf-8")
+    reasons = set(re.findall(r'Verdict\.[A-Z_]+, "([a-z-]+)"', source))
+    needs = set(re.findall(r'missing\["([a-z-]+)"\]', source))
+
+    assert len(reasons) > 5
+    assert len(needs) > 4
+    assert reasons <= set(words._REASONS)
+    assert needs <= set(words._NEEDS)
