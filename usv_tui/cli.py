@@ -121,7 +121,9 @@ def _check_file(name: str) -> None:
     """What can be told of a benchmark file without running it."""
     path = Path(name)
     if not name or not path.exists():
-        raise SuiteError(f"{name or repr(name)}: no such file", "give the path of a Python file with benchmarks")
+        raise SuiteError(
+            f"{name or repr(name)}: no such file", "give the path of a Python file with benchmarks"
+        )
     if path.is_dir():
         raise SuiteError(f"{name} is a directory", "give one of its Python files")
     try:

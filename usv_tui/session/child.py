@@ -60,7 +60,10 @@ def main() -> int:
     """Measure what the parent asks for."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # They come to the whole group; the parent decides. No SIG_IGN: programs that a benchmark
+        # starts would inherit it.
+        signal.signal(number, lambda *_: None)
     sender = _Sender(int(os.environ.pop("USV_TUI_RECORDS_FD")))
     commands_pipe = os.fdopen(os.dup(0), "rb")
     null = os.open(os.devnull, os.O_RDONLY)
@@ -74,9 +77,10 @@ def main() -> int:
 
     def listen() -> None:
         while (data := read_frame(commands_pipe)) is not None:
-            commands.append(msgspec.msgpack.decode(data, type=Command))
+            command = msgspec.msgpack.decode(data, type=Command)
+            commands.append(command)
             wake.set()
-            if commands and commands[-1].verb == "stop":
+            if command.verb == "stop":
                 sender.flush()  # the loop may be inside a call that never returns
         commands.append(Command("stop", "the front end is gone"))
         wake.set()

@@ -130,7 +130,7 @@ class LiveSession:
         )
 
         if journal is not None:
-            journal.flush()  # a session that is cut short at once can still be told from a torn file
+            journal.flush()  # so that even a session that is cut short at once can be read
         if desk is not None:
             desk.begin()
 

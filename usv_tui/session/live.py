@@ -163,7 +163,7 @@ class ChildSource:
                     now_ns,
                     int(ExitCode.WORKER_LOST),
                     f"the measuring process died: {what}",
-                    "all samples so far are kept; its last output is in the log",
+                    "the samples until then are kept; its last output is in the log",
                 )
             )
             self._queue.append(Progress(now_ns, "ended", f"worker lost: {what}"))
@@ -182,10 +182,13 @@ class ChildSource:
         return None
 
     def close(self, timeout_s: float) -> bool:
-        """Stop, then terminate, then kill. True when the loop ended in order."""
+        """Ask it to stop, then kill it: one that does not answer is inside a call that hangs.
+
+        True when the loop ended in order.
+        """
         self._is_closing = True
         self.command(Command("stop", "quit"))
-        for stop in (None, self._process.terminate, self._process.kill):
+        for stop in (None, self._process.kill):
             if stop is not None:
                 stop()
             try:
