@@ -1,0 +1,191 @@
+"""Benchmarks that misbehave while they are timed, in the whole program."""
+
+import json
+
+import pytest
+
+from tests.fakes.program import QUICK, Program, measured, samples
+from tests.fakes.suites import HEAD, late
+
+RUN = ("--headless", *QUICK, "--iters", "300")
+
+
+@pytest.fixture
+def program(tmp_path):
+    """The program in an empty folder."""
+    return Program(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ('raise ValueError("it broke\\nbadly")', "ValueError: it broke"),
+        ("sys.exit(3)", "SystemExit: 3"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("assert call < 0, 'no'", "AssertionError: no"),
+        ("(lambda f: f(f))(lambda f: f(f))", "RecursionError: maximum recursion depth exceeded"),
+    ],
+)
+@pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
+def test_a_row_that_raises_costs_only_itself(program, action, message, isolate):
+    """M23: exit 1, the row FAILED in table and data with its traceback, the other one whole."""
+    file = program.write(late(action))
+
+    done = program.run(file, *RUN, *isolate, "--json", "out.json")
+
+    data = json.loads((program.folder / "out.json").read_text())
+    bad = data["rows"][1]
+    assert done.code == 1
+    assert bad["error"].startswith(message)
+    assert "in fn" in bad["traceback"]
+    assert bad["state"] == "failed"
+    assert measured(data)[0] == 300
+    assert f"FAILED: {message}" in done.out
+    assert "Traceback" not in done.err
+    assert data["complete"]
+
+
+def test_when_all_rows_fail_the_run_fails(program):
+    """P5: nothing measured is exit 1, with the reason on every row."""
+    file = program.write(
+        "from usv_tui import benchmark\n"
+        "@benchmark(params={'n': [1, 2]})\n"
+        "def broken(n):\n"
+        "    raise OSError(n, 'no such thing')\n"
+    )
+
+    done = program.run(file, *RUN)
+
+    assert done.code == 1
+    assert done.err.count("no such thing") >= 2
+    assert "Traceback" not in done.err
+    assert program.export()["reason"] == "every benchmark failed"
+
+
+def test_output_of_every_kind_inside_a_call_is_no_data(program):
+    """U3: prints, raw writes and children from inside the timed call never reach stdout."""
+    action = """
+if call < 153:
+    print("printed")
+    os.write(1, b"fd 1\\n")
+    os.write(2, b"fd 2\\n")
+    os.system("echo shell")
+    subprocess.run(["echo", "child"])
+"""
+    file = program.write(late(action))
+
+    done = program.run(file, *RUN, "--json", "-")
+
+    json.loads(done.out)
+    told = {line.partition("| ")[2] for line in done.err.splitlines() if "] | " in line}
+    assert told == {"printed", "fd 1", "fd 2", "shell", "child"}
+    assert done.code == 0
+
+
+def test_a_flood_of_output_costs_neither_memory_nor_the_end(program):
+    """U3: a megabyte a call for a hundred calls: the run ends in time, stderr stays bounded."""
+    file = program.write(late('print(("x" * 99 + "\\n") * 10_000)', at=250))
+
+    done = program.run(file, *RUN, "--json", "-")
+
+    json.loads(done.out)
+    assert done.code == 0
+    assert len(done.err) < 4 << 20
+    assert "more in" in done.err
+    log = program.sessions()[0].with_suffix(".log")
+    assert log.stat().st_size > 40 << 20
+
+
+def test_a_callable_that_forks_is_timed_in_the_parent_only(program):
+    """A child that a benchmark forks and that exits changes nothing for its parent."""
+    action = """
+if call < 155:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+    done = program.run(program.write(late(action)), *RUN, "--json", "-")
+
+    data = json.loads(done.out)
+    assert done.code == 0
+    assert measured(data) == [300, 300]
+
+
+def test_threads_of_a_benchmark_do_not_keep_the_program(program):
+    """A thread that a benchmark leaves running, and even waits for, does not delay the end."""
+    source = f"""{HEAD}
+@benchmark
+def leaves_a_thread():
+    threading.Thread(target=lambda: threading.Event().wait(600), daemon=True).start()
+    return lambda: None
+"""
+    done = program.run(program.write(source), *RUN, timeout=20)
+
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "how"),
+    [
+        ("os._exit(7)", "exit code 7"),
+        ("ctypes.string_at(0)", "signal SIGSEGV"),
+        ("os.abort()", "signal SIGABRT"),
+        ("os.kill(os.getpid(), 9)", "signal SIGKILL"),
+    ],
+)
+def test_isolated_a_worker_that_dies_leaves_its_samples(program, action, how):
+    """The child is gone, the program is not: exit 4, one line that says how, all samples kept."""
+    file = program.write(late(f'print("last words", flush=True)\n{action}', at=2000))
+
+    done = program.run(file, "--headless", *QUICK, "--iters", "4000", "--isolate")
+
+    assert done.code == 4
+    [line] = done.complaints
+    assert line.startswith(f"usv-tui: the measuring process died: {how}")
+    assert "| last words" in done.err
+    assert "good" in done.out
+    data = program.export()
+    assert not data["complete"]
+    assert how in data["reason"]
+    assert samples(data, "good") > 1800
+    assert samples(data, "bad") > 1800
+
+
+def test_without_isolation_a_crash_still_leaves_a_session(program):
+    """A segfault takes the program with it; what was measured until a second before can be read."""
+    file = program.write(late("time.sleep(1.5)\nctypes.string_at(0)", at=2000))
+
+    done = program.run(file, "--headless", *QUICK, "--iters", "4000")
+
+    assert done.code == -11
+    data = program.export()
+    assert not data["complete"]
+    assert samples(data, "good") > 1800
+
+
+def test_a_closed_standard_stream_in_user_code_is_its_own_affair(program):
+    """A benchmark that closes descriptors 1 and 2 loses its output, not the run's."""
+    file = program.write(late("os.close(1) if call == 150 else None"))
+
+    done = program.run(file, *RUN, "--json", "-")
+
+    json.loads(done.out)
+    assert done.code == 0
+
+
+def test_a_coroutine_is_a_named_error(program):
+    """M23: `async def` without `asyncio.run` ran nothing: the row says so, the others are timed."""
+    source = f"""{HEAD}
+async def work():
+    return 1
+
+@benchmark
+def lazy():
+    return lambda: work()
+"""
+    done = program.run(program.write(source), *RUN)
+
+    assert done.code == 1
+    assert "coroutine" in done.out
+    assert "never awaited" not in done.err
