@@ -342,7 +342,10 @@ def _row_evidence(gain: _Gain) -> dict[str, Any]:
 
 
 class Advisor:
-    """Advice that does not flap: one evaluation a second goes in, the standing advice comes out."""
+    """Advice that does not flap: one evaluation a second goes in, the standing advice comes out.
+
+    While a first verdict is being confirmed it is UNKNOWN with the reason `confirming`.
+    """
 
     def __init__(self) -> None:
         self._votes: deque[Verdict] = deque(maxlen=VOTES)
@@ -367,6 +370,10 @@ class Advisor:
             self._current = self._renew(vote)
         elif Counter(self._votes)[vote.verdict] >= WINS:
             self._current = msgspec.structs.replace(vote, since_ns=now_ns)
+        elif current is Verdict.UNKNOWN:
+            self._current = msgspec.structs.replace(
+                self._current, reason="confirming", evidence=vote.evidence
+            )
         return self._current
 
     def _renew(self, advice: Advice) -> Advice:

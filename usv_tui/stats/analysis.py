@@ -53,13 +53,11 @@ from usv_tui.stats.pairs import (
     ALPHA,
     BAND,
     Interval,
-    half_width,
     is_control_off,
     median_interval,
 )
 from usv_tui.stats.rolling import Summary, summary
 from usv_tui.stats.rounds import RatioBook, comparisons
-from usv_tui.stats.stopping import Precision, Target, TargetKind
 
 WINDOW_S = 20.0
 SAMPLE_BUDGET = 25_000
@@ -233,32 +231,6 @@ class Analyst:
         from_ns = known.tracker.settled_since_ns - int(TARGET_LEAD_S * NS_PER_S)
         cut = row.cut(from_ns, now_ns + 1, TARGET_SAMPLES)
         return median_interval(np.log(cut.seconds), alpha=self.alpha)
-
-    def precisions(
-        self, target: Target, rows: Sequence[RowData], analysis: Analysis
-    ) -> list[Precision]:
-        """How well each active row's target is known: what a `StopRule` is fed."""
-        out = []
-        for row in rows:
-            known = analysis.rows.get(row.bench)
-            if known is None or not row.is_active:
-                continue
-            if target.kind is TargetKind.RATIO:
-                if known.ratio is not None:
-                    ratio = known.ratio
-                    out.append(Precision(row.bench, half_width(ratio), ratio.n, ratio.n_eff or 0.0))
-                continue
-            found = self.settled_median(row, analysis.at_ns)
-            minor = known.modes.minor_share if known.modes else 0.0
-            if found is None:
-                out.append(Precision(row.bench, None, 0, 0.0, False, minor))
-            else:
-                out.append(
-                    Precision(
-                        row.bench, found.half_width, found.n, found.n_eff, known.is_settled, minor
-                    )
-                )
-        return out
 
     def _drifts(
         self, seen: list[_Seen], readings: TelemetryData, now_ns: int

@@ -204,7 +204,7 @@ def clock_effects(
 def _reason_to_refuse(
     rows: Sequence[RowTrace], clock: ClockTrace | None, *, is_shared: bool
 ) -> str:
-    if clock is None or np.isfinite(clock.mhz).sum() < 2:
+    if clock is None or (np.isfinite(clock.mhz) & (clock.mhz > 0)).sum() < 2:
         return "no clock readings"
     if is_shared:
         return "another process computes on the device"

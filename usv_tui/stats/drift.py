@@ -216,6 +216,8 @@ def fires(trend: Trend, temp_change_c: float | None, slack: float = 1.0) -> bool
 class DriftTracker:
     """Remembers a row's last evaluations: drift needs two in a row, settled three.
 
+    Overwhelming evidence counts at once, and so does any in a row's first 15 s.
+
     `Drift.word` is NONE with too few samples, WARMING or DRIFTING when the row moves, UNDECIDED
     when the window could not have shown 0.5 %, STEADY when flat so far, SETTLED when flat while
     the temperature holds (or, with no thermometer, flat for 60 s).
@@ -226,7 +228,8 @@ class DriftTracker:
         self._calm = 0
         self._is_drifting = False
         self._last_ns: int | None = None
-        self._levels: deque[tuple[int, float]] = deque()
+        self._levels: deque[tuple[int, int, float]] = deque()
+        """(when, since when, log t) of each evaluation of the last minute."""
         self.settled_since_ns: int | None = None
         """When the current settled state began; None when not settled."""
 
@@ -259,12 +262,15 @@ class DriftTracker:
     def _count(self, look: Look, trend: Trend, level: float) -> None:
         fired = fires(trend, look.temp_change_c)
         self._fired = self._fired + 1 if fired else 0
-        self._levels.append((look.now_ns, level))
+        began_ns = look.now_ns - int(look.window_s * NS_PER_S)
+        self._levels.append((look.now_ns, began_ns, level))
         while look.now_ns - self._levels[0][0] > BLIND_WINDOW_S * 1.05 * NS_PER_S:
             self._levels.popleft()
         calm = not fired and abs(trend.change) < DELTA and self._is_level(look)
         self._calm = self._calm + 1 if calm else 0
-        if self._fired >= 2 or (fired and abs(trend.z) >= Z_AT_ONCE):
+        # A row that has just begun is expected to move: one evaluation will do.
+        at_once = abs(trend.z) >= Z_AT_ONCE or look.window_s < SETTLED_WINDOW_S
+        if self._fired >= 2 or (fired and at_once):
             self._is_drifting = True
         elif self._is_drifting and not fires(trend, look.temp_change_c, 0.6):
             self._is_drifting = False
@@ -277,15 +283,18 @@ class DriftTracker:
         """What the window cannot see holds still: the temperature, or the level of 60 s."""
         if look.temp_change_c is not None:
             return look.window_s >= SETTLED_WINDOW_S and abs(look.temp_change_c) <= SETTLED_C
-        span = (look.now_ns - self._levels[0][0]) / NS_PER_S + look.window_s
-        levels = [level for _, level in self._levels]
-        return span >= BLIND_WINDOW_S and max(levels) - min(levels) < DELTA
+        span = (look.now_ns - self._levels[0][1]) / NS_PER_S
+        return span >= BLIND_WINDOW_S and self._range() < DELTA
 
     def _keeps_settled(self, look: Look) -> bool:
         if look.temp_change_c is not None:
             return abs(look.temp_change_c) <= 2 * SETTLED_C
-        levels = [level for _, level in self._levels]
-        return max(levels) - min(levels) < 2 * DELTA
+        return self._range() < 2 * DELTA
+
+    def _range(self) -> float:
+        """How far the level has moved within the last minute."""
+        levels = [level for _, _, level in self._levels]
+        return max(levels) - min(levels)
 
     def _word(self, look: Look, trend: Trend) -> StateWord:
         if self._is_drifting:

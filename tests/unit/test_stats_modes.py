@@ -1,0 +1,93 @@
+"""Two modes are hinted at where there are two, and not where noise is merely ugly."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.fakes import noise
+from usv_tui.stats.basics import correlation_time
+from usv_tui.stats.modes import find_modes, implausible, stalls
+
+RUNS = 100
+
+
+def hinted(make: noise.NoiseMaker, tick: float = 0.0, n: int = 1000) -> int:
+    """In how many of 100 runs two modes are hinted at."""
+    hits = 0
+    for seed in range(RUNS):
+        x = make(np.random.default_rng(seed), n)
+        hits += find_modes(x, tick, n / correlation_time(x)) is not None
+    return hits
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        noise.iid,
+        noise.heavy,
+        lambda r, n: noise.ar1(r, n, 0.01, 0.97),
+        lambda r, n: noise.iid(r, n, 0.005) * noise.line(n, 0.03),
+        lambda r, n: noise.bimodal(r, n, 0.005, 0.5, 0.015),
+    ],
+    ids=["iid", "heavy", "AR .97", "ramp", "3 sd apart"],
+)
+def test_one_mode_is_not_called_two(make: noise.NoiseMaker) -> None:
+    """Never in 100 runs, on heavy tails, ramps, wandering or modes that no eye can part."""
+    assert hinted(make) == 0
+
+
+def test_a_lattice_is_not_called_modes() -> None:
+    """A timer of 0.5 us on 20 us leaves two or three values, and one mode."""
+    make = lambda r, n: noise.quantised(r, 20e-6 * noise.iid(r, n, 0.005), 5e-7) / 20e-6
+
+    assert hinted(make, tick=0.025) == 0
+
+
+@pytest.mark.parametrize(("share", "gap"), [(0.5, 0.02), (0.1, 0.04)])
+def test_two_modes_are_found(share: float, gap: float) -> None:
+    """Evenly at 4 deviates, or a tenth of the samples at 8: in at least 90 of 100 runs."""
+    assert hinted(lambda r, n: noise.bimodal(r, n, 0.005, share, gap)) >= 90
+
+
+def test_the_modes_and_their_shares_are_told() -> None:
+    """Where they are, and how much is in the slower one."""
+    x = 1e-3 * noise.bimodal(np.random.default_rng(1), 4000, 0.003, 0.3, 0.05)
+    found = find_modes(x)
+
+    assert found is not None
+    assert found.low == pytest.approx(1e-3, rel=0.005)
+    assert found.gap == pytest.approx(0.05, abs=0.005)
+    assert found.share_high == pytest.approx(0.3, abs=0.03)
+    assert found.minor_share == found.share_high
+
+
+@pytest.mark.parametrize("values", [[], [1.0] * 150, [1.0] * 1000, [math.nan] * 500, [0.0] * 500])
+def test_no_hint_without_usable_samples(values: list[float]) -> None:
+    """Too few, constant, NaN or zero: no hint."""
+    assert find_modes(np.array(values)) is None
+
+
+def test_stalls_are_twenty_times_the_median() -> None:
+    """They are found by index; NaN and too few samples are not."""
+    x = np.ones(100)
+    x[[3, 50]] = 25.0
+    x[7] = math.nan
+
+    assert stalls(x).tolist() == [3, 50]
+    assert stalls(x, median=2.0).tolist() == []
+    assert stalls(np.array([1.0, 50.0])).size == 0
+
+
+def test_a_cached_answer_shows() -> None:
+    """First slow, the rest at the timer's floor (M5); honest work is not accused."""
+    x = np.full(100, 40.0)
+    x[0] = 90_000.0
+    found = implausible(x, floor=40.0)
+
+    assert found is not None
+    assert found.share_at_floor == 1.0
+    assert found.first_ratio > 1000
+    assert implausible(np.full(100, 5000.0), floor=40.0) is None
+    assert implausible(x[:5], floor=40.0) is None
+    assert implausible(x, floor=0.0) is None

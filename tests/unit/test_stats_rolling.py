@@ -1,0 +1,143 @@
+"""Summaries equal numpy, whole-run histograms are good to their bin, and little data says so."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.fakes import noise
+from usv_tui.stats.rolling import LogHistogram, Summary, rolling_medians, summary
+
+
+@pytest.mark.parametrize("n", [20, 100, 101, 999, 5000])
+def test_summary_equals_numpy_on_any_prefix(n: int) -> None:
+    """Median, mean, std, MAD and quantiles of a window are numpy's on the same values."""
+    rng = np.random.default_rng(n)
+    x = np.round(1e-3 * noise.heavy(rng, n), 6)
+    s = summary(x)
+    q1, q3 = np.quantile(x, (0.25, 0.75))
+
+    assert s.n == n
+    assert s.median == pytest.approx(np.median(x), rel=1e-12)
+    assert s.mean == pytest.approx(x.mean(), rel=1e-12)
+    assert s.std == pytest.approx(x.std(ddof=1), rel=1e-9)
+    assert s.madn == pytest.approx(1.4826 * np.median(np.abs(x - np.median(x))), rel=1e-9)
+    assert s.iqrn == pytest.approx((q3 - q1) / 1.349, rel=1e-9)
+    assert (s.min, s.max) == (x.min(), x.max())
+    assert s.p05 == pytest.approx(np.quantile(x, 0.05), rel=1e-12)
+    assert s.p95 == pytest.approx(np.quantile(x, 0.95), rel=1e-12)
+    assert s.severe == np.sum((x < q1 - 3 * (q3 - q1)) | (x > q3 + 3 * (q3 - q1)))
+    assert s.rel_std == pytest.approx(x.std(ddof=1) / np.median(x))
+
+
+@pytest.mark.parametrize(
+    ("n", "missing"),
+    [
+        (0, {"median", "mean", "std", "madn", "iqrn", "min", "max", "p05", "p95", "p99"}),
+        (1, {"std", "madn", "iqrn", "p05", "p95", "p99"}),
+        (2, {"std", "madn", "iqrn", "p05", "p95", "p99"}),
+        (3, {"iqrn", "p05", "p95", "p99"}),
+        (19, {"p05", "p95", "p99"}),
+        (99, {"p99"}),
+        (100, set()),
+    ],
+)
+def test_what_n_is_too_small_for_is_none(n: int, missing: set[str]) -> None:
+    """No std below 3 samples, no 5 % quantile below 20, no 1 % quantile below 100 (S3, S12)."""
+    x = np.linspace(1.0, 2.0, n)
+    found = summary(x)
+    whole = LogHistogram()
+    whole.add(x)
+
+    for s in (found, whole.summary()):
+        fields = {k for k in Summary.__dataclass_fields__ if getattr(s, k) is None}
+        assert fields == missing
+
+
+def test_values_that_are_no_times_are_left_out() -> None:
+    """NaN, zero and negative windows never reach a statistic."""
+    x = np.array([math.nan, 1.0, 0.0, 3.0, -2.0, 2.0, math.inf])
+
+    assert summary(x) == summary(np.array([1.0, 3.0, 2.0]))
+    assert summary(np.array([math.nan])) == Summary()
+
+
+def test_constant_values_have_no_spread_and_no_outliers() -> None:
+    """Equal samples give zeros, not NaN."""
+    s = summary(np.full(500, 1.25e-3))
+
+    assert (s.std, s.madn, s.severe) == (0.0, 0.0, 0)
+    assert s.median == s.mean == s.min == s.max == 1.25e-3
+
+
+def test_severe_counts_stragglers_and_not_the_core() -> None:
+    """Five samples at five times the median are counted, 995 normal ones are not."""
+    x = noise.iid(np.random.default_rng(2), 1000, 0.005)
+    x[::200] *= 5
+
+    assert summary(x).severe == 5
+
+
+def test_whole_run_quantiles_are_good_to_a_tenth_of_a_percent() -> None:
+    """Quantiles of 200 000 samples in batches match numpy within 0.15 %; sums are exact."""
+    rng = np.random.default_rng(3)
+    x = 2e-5 * noise.heavy(rng, 200_000, 0.02)
+    h = LogHistogram()
+    for part in np.array_split(x, 37):
+        h.add(part)
+    s = h.summary()
+
+    for q in (0.01, 0.05, 0.5, 0.95, 0.99):
+        assert h.quantile(q) == pytest.approx(np.quantile(x, q), rel=1.5e-3)
+    assert s.mean == pytest.approx(x.mean(), rel=1e-9)
+    assert s.std == pytest.approx(x.std(ddof=1), rel=1e-6)
+    assert s.madn == pytest.approx(1.4826 * np.median(np.abs(x - np.median(x))), rel=0.05)
+    assert (s.min, s.max) == (x.min(), x.max())
+    assert s.severe == pytest.approx(summary(x).severe, rel=0.02)
+
+
+def test_merged_histograms_equal_one_that_saw_everything() -> None:
+    """Two halves merged give the counts and sums of the whole, and memory stays small."""
+    x = 1e-3 * noise.iid(np.random.default_rng(4), 10_000, 0.3)
+    whole, left, right = LogHistogram(), LogHistogram(), LogHistogram()
+    whole.add(x)
+    left.add(x[:3000])
+    right.add(x[3000:])
+    left.merge(right)
+    left.merge(LogHistogram())
+
+    assert left.n == whole.n
+    assert left.quantile(0.5) == whole.quantile(0.5)
+    assert left.std == pytest.approx(whole.std)
+    assert left.counts.nbytes < 40_000
+
+
+def test_an_empty_histogram_says_nothing() -> None:
+    """No value, no quantile."""
+    h = LogHistogram()
+    h.add(np.array([math.nan, 0.0]))
+
+    assert h.quantile(0.5) is None
+    assert h.std is None
+    assert h.summary() == Summary()
+
+
+def test_times_beyond_all_reason_do_not_cost_memory() -> None:
+    """A picosecond and a month in one histogram stay below 400 kB."""
+    h = LogHistogram()
+    h.add(np.array([1e-30, 1.0, 1e30]))
+
+    assert h.counts.nbytes < 400_000
+    assert (h.min, h.max, h.n) == (1e-30, 1e30, 3)
+
+
+def test_rolling_medians_are_numpys_on_each_window() -> None:
+    """Only the columns asked for; shorter at the start, and longer than the data."""
+    x = np.random.default_rng(5).random(300)
+    at = np.array([0, 4, 49, 50, 299])
+
+    np.testing.assert_allclose(
+        rolling_medians(x, 50, at), [np.median(x[max(0, i - 49) : i + 1]) for i in at]
+    )
+    np.testing.assert_allclose(rolling_medians(x[:10], 50, np.array([9])), [np.median(x[:10])])
+    assert np.isnan(rolling_medians(np.empty(0), 5, np.array([0]))).all()
