@@ -47,6 +47,10 @@ class Diagnosis:
         self._blocks: deque[Samples] = deque()
         self._turn = 0
 
+    def know(self, roofline: Roofline | None) -> None:
+        """The ceilings of the card, when they become known."""
+        self._roofline = roofline
+
     def apply(self, record: AnyRecord) -> None:
         """Take in a record; what is none of its business is let pass."""
         if isinstance(record, Samples):

@@ -5,6 +5,8 @@ ours as a `Fault` with a traceback. Nothing is raised out of `work`.
 """
 
 import importlib
+import os
+import sys
 import threading
 import traceback
 from collections import deque
@@ -14,13 +16,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from usv_tui.device.identity import device_facts
+from usv_tui.device.nvml_library import silence_deprecation
 from usv_tui.engine.cache import Flusher
+from usv_tui.engine.checks import distortions
 from usv_tui.engine.gate import Gate
+from usv_tui.engine.roofline import roofline_of
 from usv_tui.engine.runner import Runner
 from usv_tui.engine.timers import Timer, WallTimer
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
-from usv_tui.model import RunConfig, Suite, WorkRequest
-from usv_tui.records import AnyRecord, Chosen, Command, Fault, Progress
+from usv_tui.model import Notice, RunConfig, Suite, WorkRequest
+from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
 from usv_tui.suite.discovery import load_suite, select_rows
 from usv_tui.timesource import MonotonicTime, TimeSource
 
@@ -84,6 +89,7 @@ def _work(
     else:
         emit(Progress(clock.now_ns(), "importing", request.path))
         suite = load_suite(request.path, device, request.select or None)
+    _tell_distortions(emit, clock)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
     timer = prepared.timer if prepared is not None else make_timer(config, torch)
     runner = Runner(
@@ -98,6 +104,19 @@ def _work(
         make_flusher=lambda: prepared.flusher if prepared else make_flusher(config, torch),
     )
     return runner.run()
+
+
+def _tell_distortions(emit: Emit, clock: TimeSource) -> None:
+    """Launch blocking, a profiler or anomaly detection make every number describe them."""
+    torch = sys.modules.get("torch")
+    found = distortions(
+        os.environ,
+        is_profiling=sys.getprofile() is not None,
+        is_anomaly=bool(torch is not None and torch.is_anomaly_enabled()),
+    )
+    for code, evidence in found:
+        notice = Notice(code=code, at_ns=clock.now_ns(), level="error", evidence=evidence)
+        emit(Noted(notice))
 
 
 def choose_device(
@@ -117,6 +136,7 @@ def choose_device(
             f"--device {wanted}: no such device", "cpu, cuda, cuda:N, or sim:CARD (demo --list)"
         )
     emit(Progress(clock.now_ns(), "importing", "torch"))
+    silence_deprecation()
     try:
         torch = importlib.import_module("torch")
     except Exception as error:
@@ -141,7 +161,10 @@ def choose_device(
         raise DeviceError(f"--device {wanted}: no such device", f"there is {names}")
     torch.cuda.set_device(index)
     reason = "asked for" if wanted != "auto" else f"torch {torch.__version__} sees {count} GPU(s)"
-    return f"cuda:{index}", reason, versions | device_facts(index, torch), torch
+    facts = versions | device_facts(index, torch)
+    peak = roofline_of(torch.cuda.get_device_properties(index), is_amd=bool(torch.version.hip))
+    facts |= {"peak_flops_per_s": peak.flops_per_s, "peak_bytes_per_s": peak.bytes_per_s}
+    return f"cuda:{index}", reason, facts, torch
 
 
 def _cuda_index(wanted: str, torch: Any) -> int:

@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from usv_tui.engine.diagnosis import Diagnosis
 from usv_tui.engine.gate import Gate
+from usv_tui.engine.roofline import Roofline
 from usv_tui.errors import ExitCode
 from usv_tui.model import Advice, Notice, RowState, RunConfig
 from usv_tui.records import (
@@ -38,6 +40,10 @@ from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 STUCK_NS = 10 * NS_PER_S
 _FLUSH_NS = NS_PER_S // 2
+_ROWS_A_LOOK = 4
+"""Rows diagnosed in one analysis."""
+_REST_NS = 60 * NS_PER_S
+"""Measuring paused for so long lets the sensors rest, too: polling keeps an idle device awake."""
 _OUTPUT_LINES = 200
 """Lines of user output taken into the log at one pump; the file keeps all."""
 
@@ -108,10 +114,13 @@ class LiveSession:
         self._flushed_ns = 0
         self._analysed_ns = 0
         self._advised = Advice()
+        self._diagnosis = Diagnosis()
         self._told_untrusted = False
         self._temp_sent: float | None = None
         self._stuck: set[int] = set()
         self._is_paused = False
+        self._paused_ns = 0
+        self._is_resting = False
         self._has_ended = False
         self._wanted_baseline: str | None = None
         self._journal_failed = False
@@ -143,8 +152,10 @@ class LiveSession:
         now_ns = self._time.now_ns()
         records += self._output(now_ns)
         for record in records:
+            self._diagnosis.apply(record)
             if isinstance(record, Chosen):
                 self._watch(record)
+                self._diagnosis.know(_roofline(record))
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
             elif isinstance(record, Telemetry):
@@ -160,6 +171,7 @@ class LiveSession:
         if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
             self._analyse(now_ns)
         if self._watcher is not None:
+            self._let_rest(self._watcher, now_ns)
             self.store.telemetry_state = self._watcher.state()
         if self.journal is not None and now_ns - self._flushed_ns > _FLUSH_NS:
             self._flushed_ns = now_ns
@@ -167,9 +179,21 @@ class LiveSession:
             self._look_at_journal(now_ns)
         return bool(records)
 
+    def _let_rest(self, watcher: Watcher, now_ns: int) -> None:
+        if not self.telemetry_on:
+            return
+        rests = self._is_paused and now_ns - self._paused_ns > _REST_NS
+        if rests != self._is_resting:
+            self._is_resting = rests
+            (watcher.pause if rests else watcher.resume)()
+
     def _analyse(self, now_ns: int, *, is_final: bool = False) -> None:
         self._analysed_ns = now_ns
         analysis = self.store.analyse(now_ns, is_final=is_final)
+        rows = len(self.store.rows) if is_final else _ROWS_A_LOOK
+        found = self._diagnosis.look(now_ns, rows)
+        if found:
+            self._take([Noted(notice) for notice in found])
         advice = analysis.advice
         if self.desk is not None and not is_final:
             self.desk.on_advice(advice)
@@ -279,6 +303,7 @@ class LiveSession:
         """Pass a command on to the worker."""
         if command.verb in ("pause", "resume"):
             self._is_paused = command.verb == "pause"
+            self._paused_ns = self._time.now_ns()
         self._source.command(command)
 
     def toggle_pause(self) -> bool:
@@ -383,3 +408,12 @@ class LiveSession:
         """True when a target was asked for and not met, or a control row differs."""
         unmet = self.goal is not None and not (self.outcome is not None and self.outcome.is_met)
         return unmet or bool(self.store.analysis.untrusted)
+
+
+def _roofline(chosen: Chosen) -> Roofline | None:
+    """The card's ceilings, as far as the framework told."""
+    facts = chosen.identity
+    flops, bytes_ = facts.get("peak_flops_per_s"), facts.get("peak_bytes_per_s")
+    if flops is None and bytes_ is None:
+        return None
+    return Roofline(flops, bytes_, str(facts.get("name", "")))

@@ -8,9 +8,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from usv_tui.device.energy import EnergyPerCall, RowWindows, energy_per_call
+from usv_tui.device.sensors import confirmed_reasons
 from usv_tui.model import (
     EXCLUDED,
     Advice,
@@ -81,6 +84,9 @@ TREND_BINS = 48
 TREND_NS = 60 * NS_PER_S
 _LOG_LINES = 2_000
 _RATE_NS = 2 * NS_PER_S
+_ENERGY_NS = 60 * NS_PER_S
+_ENERGY_ROWS = 4
+_ENERGY_SAMPLES = 4096
 _OURS = (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
 
 
@@ -114,6 +120,7 @@ class RowStore:
         self.effect = ClockEffect()
         self.ratio: Ratio | None = None
         self.word = StateWord.NONE
+        self.energy = EnergyPerCall(None, "")
         self.found: dict[str, str] = {}
         """Badges of the statistics, by code."""
         self._stats_key: tuple[int, int] | None = None
@@ -165,6 +172,7 @@ class RowStore:
         self.drift, self.effect, self.ratio = Drift(), ClockEffect(), None
         self.word = StateWord.NONE
         self.found = {}
+        self.energy = EnergyPerCall(None, "")
         self._stats_key = None
         self._rolling = self._whole = Stats()
 
@@ -183,6 +191,18 @@ class RowStore:
             is_control=self.info.control_of is not None,
             tick_ns=tick_ns,
             is_active=not is_phase and self.state not in (RowState.OFF, RowState.FAILED),
+        )
+
+    def windows(self, from_ns: int) -> RowWindows:
+        """The epoch's counted windows since `from_ns`, the newest few thousand of them."""
+        times = self.t_ns.view(self.epoch_start)
+        start = max(int(np.searchsorted(times, from_ns)), len(times) - _ENERGY_SAMPLES)
+        start += self.epoch_start
+        good = (self.flags.view(start) & int(EXCLUDED)) == 0  # type: ignore[operator]
+        return RowWindows(
+            self.t_ns.view(start)[good],
+            self.window_ns.view(start)[good],
+            self.inner.view(start)[good].astype(np.int64),
         )
 
     def statistics(self, window: int) -> tuple[Stats, Stats]:
@@ -257,6 +277,7 @@ class Store:
         self._timer: TimerInfo | None = None
         self._device: DeviceInfo | None = None
         self._reading: Reading | None = None
+        self._raw_reasons: int | None = None
         self._clocks = ClockState()
         self._advice = Advice()
         self._phase = ("starting", "")
@@ -272,6 +293,7 @@ class Store:
         self._rate: deque[tuple[int, int]] = deque()
         self._reason_counts: Counter[str] = Counter()
         self._reason_total = 0
+        self._energy_turn = 0
         self._analyst = Analyst()
         self._analysis = Analysis()
 
@@ -398,6 +420,8 @@ class Store:
     def _on_notice(self, record: Noted) -> None:
         notice = record.notice
         row = None if notice.bench is None else self.rows.get(notice.bench)
+        if notice.code == "device lost":
+            self.fatal = sentence(notice)
         if row is not None and notice.evidence.get("badge") is not False:
             row.badges[notice.code] = str(notice.evidence.get("badge") or notice.code)
         kind = "event" if notice.level == "info" else notice.level
@@ -435,11 +459,16 @@ class Store:
             row.start_epoch()
 
     def _add_reading(self, reading: Reading) -> None:
-        self._reading = reading
         self.telemetry_columns.add(reading)
         if reading.reasons is not None:
+            # The raw mask is kept; shown and counted is what two witnesses confirm.
+            seen = confirmed_reasons(self._raw_reasons, reading.reasons)
+            self._raw_reasons = reading.reasons
+            if seen != reading.reasons:
+                reading = msgspec.structs.replace(reading, reasons=seen)
             self._reason_total += 1
-            self._reason_counts.update(reason_words(reading.reasons))
+            self._reason_counts.update(reason_words(seen))
+        self._reading = reading
 
     def log(self, at_ns: int, kind: str, text: str) -> None:
         """One more line in the event log."""
@@ -464,6 +493,7 @@ class Store:
             locked_mhz=locked,
             is_final=is_final,
         )
+        self._weigh_energy(now_ns, everything=is_final)
         for bench, found in analysis.rows.items():
             row = self.rows[bench]
             row.word, row.drift, row.effect = found.word, found.drift, found.effect
@@ -476,6 +506,26 @@ class Store:
         self._analysis = analysis
         self._advice = analysis.advice
         return analysis
+
+    def _weigh_energy(self, now_ns: int, *, everything: bool) -> None:
+        """Energy per call of a few rows in turn (of all at the end), from the last minute."""
+        columns, device = self.telemetry_columns, self._device
+        if device is None or not columns.t_ns.n:
+            return
+        rows = [row for row in self.rows.values() if row.info.parent is None and row.t_ns.n]
+        count = len(rows) if everything else min(_ENERGY_ROWS, len(rows))
+        part = columns.between(now_ns - _ENERGY_NS, now_ns + 1)
+        for k in range(count):
+            row = rows[(self._energy_turn + k) % len(rows)]
+            row.energy = energy_per_call(
+                row.windows(now_ns - _ENERGY_NS),
+                columns.t_ns.view()[part],  # type: ignore[arg-type]
+                columns.fields["energy_mj"].view()[part],  # type: ignore[arg-type]
+                columns.fields["power_mw"].view()[part],  # type: ignore[arg-type]
+                device.sensors.get("energy_mj"),
+                device.sensors.get("power_mw"),
+            )
+        self._energy_turn += count
 
     @property
     def analysis(self) -> Analysis:
@@ -725,6 +775,8 @@ class Store:
             cache=cal.cache if cal else str(self._cache_wanted()),
             mode=cal.mode if cal else "eager",
             badges=(*row.badges.values(), *row.found.values()),
+            energy_j=row.energy.joules,
+            energy_label=row.energy.label,
             throttled=shares,
             error=row.error,
             traceback=row.traceback,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from usv_tui.engine.findings import SENTENCES
 from usv_tui.model import Notice
 
 Words = Callable[[Mapping[str, Any]], str]
@@ -13,6 +14,13 @@ def _ratio(value: Any) -> str:
 
 
 _SENTENCES: dict[str, Words] = {
+    **SENTENCES,
+    "telemetry lost": lambda e: f"telemetry lost (the timing goes on): {e.get('reason', '')}",
+    "telemetry recovered": lambda _: "telemetry is back",
+    "telemetry stalled": lambda e: f"telemetry stalled: {e.get('reason', 'a call hangs')}",
+    "telemetry off": lambda e: f"no telemetry: {e.get('reason', '')}",
+    "device lost": lambda e: f"THE DEVICE IS LOST: {e.get('reason', '')}",
+    "no longer shared": lambda _: "the device is ours alone again",
     "not warmed up": lambda e: (
         f"still moving after {e.get('warmup_max_s', '?')} s of warm-up: see its state word"
     ),
@@ -34,20 +42,22 @@ _SENTENCES: dict[str, Words] = {
 }
 
 
-def register(sentences: Mapping[str, Words]) -> None:
-    """More codes, from the room that makes them."""
-    _SENTENCES.update(sentences)
-
-
 def sentence(notice: Notice, row_name: str = "") -> str:
-    """One line for a notice; unknown codes show their evidence as it is."""
-    words = _SENTENCES.get(notice.code)
-    if words is not None:
+    """One line for a notice; unknown codes, or evidence of another version, are shown as they are."""
+    words = _SENTENCES.get(notice.code, _as_it_is(notice.code))
+    try:
         text = words(notice.evidence)
-    else:
-        facts = ", ".join(f"{key} {_fact(value)}" for key, value in notice.evidence.items())
-        text = f"{notice.code}: {facts}" if facts else notice.code
+    except (KeyError, TypeError, ValueError):
+        text = _as_it_is(notice.code)(notice.evidence)
     return f"{row_name}: {text}" if row_name else text
+
+
+def _as_it_is(code: str) -> Words:
+    def words(evidence: Mapping[str, Any]) -> str:
+        facts = ", ".join(f"{k} {_fact(v)}" for k, v in evidence.items() if k != "badge")
+        return f"{code}: {facts}" if facts else code
+
+    return words
 
 
 def _fact(value: Any) -> str:
