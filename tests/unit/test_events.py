@@ -101,6 +101,29 @@ def test_start_times_stay_on_the_session_clock(drift_ppm: float) -> None:
     assert starts == sorted(starts)
 
 
+def test_start_times_of_short_windows_are_added_up_between_looks() -> None:
+    """One look a block, not one a window: starts are in order and right to a few us."""
+    torch = FakeTorch()
+    timer = make(torch, probe=False)
+    stalls = random.Random(1)
+
+    def fn() -> None:
+        torch.host_work(5 * MS if stalls.random() < 0.002 else 0)
+        torch.kernel(25 * US)
+
+    slots = [Slot(0, fn), Slot(1, fn)]
+    run(timer, slots, 20)
+    first = len(torch.launched)
+    reads = torch.calls["elapsed"]
+    samples = run(timer, slots, 1500, first=20)
+
+    kernels = [b for b, e in torch.launched[first:] if e - b == 25 * US]
+    errors = [abs(s.start_ns - b) for s, b in zip(samples, kernels, strict=True)]
+    assert max(errors) < 15 * US
+    assert [s.start_ns for s in samples] == sorted(s.start_ns for s in samples)
+    assert torch.calls["elapsed"] - reads < 1.6 * len(samples)
+
+
 def test_start_times_follow_the_device_and_not_the_enqueue() -> None:
     """Behind a deep queue a sample starts when the device gets there, not when it was put in."""
     torch = FakeTorch()

@@ -7,10 +7,16 @@ import pytest
 
 from tests.fakes.fake_cuda import FakeTensor, FakeTorch
 from usv_tui.engine.events import EventTimer
-from usv_tui.engine.phases import phase
+from usv_tui.engine.phases import PhaseCollector, phase
 from usv_tui.engine.timers import Slot
 
 US = 1_000
+
+
+@pytest.fixture(autouse=True)
+def _no_phase_was_used() -> None:
+    """What other tests did with `phase` is forgotten."""
+    PhaseCollector(lambda: 0).saw_use()
 
 
 class Bench:

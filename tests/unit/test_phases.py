@@ -7,9 +7,20 @@ import pytest
 
 from tests.fakes.fake_cuda import FakeTorch
 from usv_tui.engine.events import EventTimer
-from usv_tui.engine.phases import FIRST_ROW, PhaseBook, PhasedCall, PhaseSample, phase, unwrap
+from usv_tui.engine.phases import (
+    FIRST_ROW,
+    PhaseBook,
+    PhaseCollector,
+    PhasedCall,
+    PhaseSample,
+    phase,
+    unwrap,
+)
 from usv_tui.engine.timers import Slot, Timer, WallTimer, beside
 from usv_tui.records import Bench, Samples
+from usv_tui.sim import kernel
+from usv_tui.sim.device import load
+from usv_tui.sim.gpu import SimCall
 from usv_tui.timesource import ManualTime
 
 US = 1_000
@@ -35,8 +46,27 @@ class Device:
         self.slack_ns = 6 * US  # an event, and a launch where the device was idle
 
 
-@pytest.fixture(params=[Host, Device], ids=["wall", "events"])
-def place(request: pytest.FixtureRequest) -> Host | Device:
+class Simulated:
+    """Work on the simulated card, under its timer."""
+
+    def __init__(self) -> None:
+        session = load("steady", "h100", 0, ManualTime(10**9))
+        calls: dict[int, SimCall] = {}
+        timer = session.timer
+        timer.phases = PhaseCollector(timer.mark)
+        self.timer: Timer = timer
+
+        def work(ns: int) -> None:
+            if ns not in calls:
+                calls[ns] = kernel(f"work {ns}", us=ns / US, alpha=0.0, noise=0.0)
+            calls[ns]()
+
+        self.work: Callable[[int], object] = work
+        self.slack_ns = 8 * US  # its launches, and what its memory-bound kernels vary by
+
+
+@pytest.fixture(params=[Host, Device, Simulated], ids=["wall", "events", "simulated"])
+def place(request: pytest.FixtureRequest) -> Host | Device | Simulated:
     """Where the work is."""
     phase("forget what earlier tests used")
     found = request.param()
@@ -44,7 +74,9 @@ def place(request: pytest.FixtureRequest) -> Host | Device:
     return found
 
 
-def measured(place: Host | Device, slots: list[Slot], rounds: int) -> list[Samples | Bench]:
+def measured(
+    place: Host | Device | Simulated, slots: list[Slot], rounds: int
+) -> list[Samples | Bench]:
     """Prime, examine and time; everything that comes beside the samples."""
     for slot in slots:
         slot.fn()
@@ -58,7 +90,7 @@ def measured(place: Host | Device, slots: list[Slot], rounds: int) -> list[Sampl
     return beside(place.timer)
 
 
-def rows(place: Host | Device, slot: Slot) -> dict[int, Bench]:
+def rows(place: Host | Device | Simulated, slot: Slot) -> dict[int, Bench]:
     """Rows of a slot's phases, by their name path."""
     slot.fn()
     place.timer.examine(slot)
@@ -67,7 +99,7 @@ def rows(place: Host | Device, slot: Slot) -> dict[int, Bench]:
     return {r.info.bench: r for r in beside(place.timer) if isinstance(r, Bench)}
 
 
-def test_phases_become_samples_of_sub_rows(place: Host | Device) -> None:
+def test_phases_become_samples_of_sub_rows(place: Host | Device | Simulated) -> None:
     """Each phase is a row under the step, with one window for each of the step's."""
 
     def step() -> None:
@@ -90,7 +122,7 @@ def test_phases_become_samples_of_sub_rows(place: Host | Device) -> None:
         assert mine == [pytest.approx(ns, abs=place.slack_ns)] * 10
 
 
-def test_what_repeats_is_added_up_and_inner_calls_too(place: Host | Device) -> None:
+def test_what_repeats_is_added_up_and_inner_calls_too(place: Host | Device | Simulated) -> None:
     """Three layers in a call and four calls in a window are one sample of twelve occurrences."""
 
     def step() -> None:
@@ -107,7 +139,7 @@ def test_what_repeats_is_added_up_and_inner_calls_too(place: Host | Device) -> N
     assert record.window_ns == [pytest.approx(600 * US, abs=12 * place.slack_ns)] * 5
 
 
-def test_nested_phases_are_sub_rows_of_their_phase(place: Host | Device) -> None:
+def test_nested_phases_are_sub_rows_of_their_phase(place: Host | Device | Simulated) -> None:
     """A phase inside another one has that one's row as its parent, and lies within it."""
 
     def step() -> None:
@@ -130,7 +162,7 @@ def test_nested_phases_are_sub_rows_of_their_phase(place: Host | Device) -> None
     assert inner.start_ns + inner.window_ns <= outer.start_ns + outer.window_ns
 
 
-def test_only_rows_with_phases_have_sub_rows(place: Host | Device) -> None:
+def test_only_rows_with_phases_have_sub_rows(place: Host | Device | Simulated) -> None:
     """Beside a phased row a plain one is called as it is, and has no samples of phases."""
 
     def step() -> None:
@@ -149,7 +181,7 @@ def test_only_rows_with_phases_have_sub_rows(place: Host | Device) -> None:
     assert sum(len(r.bench) for r in records if isinstance(r, Samples)) == 6
 
 
-def test_untimed_calls_leave_no_phases(place: Host | Device) -> None:
+def test_untimed_calls_leave_no_phases(place: Host | Device | Simulated) -> None:
     """Calls between blocks, such as those that warm the caches, belong to no window."""
 
     def step() -> None:
@@ -167,7 +199,7 @@ def test_untimed_calls_leave_no_phases(place: Host | Device) -> None:
     assert len(record.bench) == 3
 
 
-def test_a_failing_call_drops_only_its_own_phases(place: Host | Device) -> None:
+def test_a_failing_call_drops_only_its_own_phases(place: Host | Device | Simulated) -> None:
     """The call that raises has no sample, and its phases have none; those before it do."""
     calls = iter(range(100))
 
@@ -187,7 +219,7 @@ def test_a_failing_call_drops_only_its_own_phases(place: Host | Device) -> None:
     assert len(record.bench) == len(block.bench) > 0
 
 
-def test_flags_of_the_window_are_flags_of_its_phases(place: Host | Device) -> None:
+def test_flags_of_the_window_are_flags_of_its_phases(place: Host | Device | Simulated) -> None:
     """A warm-up window makes warm-up phases."""
 
     def step() -> None:
@@ -210,7 +242,7 @@ def test_phase_costs_nothing_when_nobody_times() -> None:
         assert nothing is None
 
 
-def test_other_threads_have_no_phases(place: Host | Device) -> None:
+def test_other_threads_have_no_phases(place: Host | Device | Simulated) -> None:
     """A phase that another thread opens during a timed call is not taken for the call's own."""
     seen: list[object] = []
 

@@ -6,14 +6,14 @@ asked of the stream for every window. Nothing here waits for the whole device to
 """
 
 import importlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
 from usv_tui.engine.examine import Examiner
 from usv_tui.engine.findings import Finding, finding
-from usv_tui.engine.flight import Block, Known, Window
+from usv_tui.engine.flight import END, MAX_LAUNCHES, Block, Flight, Known, Pairs
 from usv_tui.engine.graphs import capture
 from usv_tui.engine.phases import Calls, PhaseCollector, unwrap
 from usv_tui.engine.probe import Probe, find_probe
@@ -29,10 +29,6 @@ __all__ = ["EventTimer", "TorchClock", "load_torch"]
 
 _NS_PER_MS = 1_000_000
 _STARVED = int(Flag.STARVED)
-_MAX_LAUNCHES = 900
-"""A device takes about 1024 launches ahead; a host that fills that hangs in a call, GIL in hand."""
-_FEWEST = 2
-"""Windows that are always let in: one runs, one waits, so that the device never runs dry."""
 _LONGEST_SPIN_NS = 20_000_000
 _HOST_BOUND = 0.9
 _WATCH_NS = 1_000_000
@@ -93,13 +89,9 @@ class EventTimer:
         self._phases = PhaseCollector(self._mark)
         self._is_blocking = blocker and self._sleep is not None
         self._known: defaultdict[int, Known] = defaultdict(Known)
-        self._open: deque[Window] = deque()
-        self._expected_ns = 0.0
-        self._launches = 0
-        self._blocks: deque[Block] = deque()
+        self._flight = Flight(self._pool, self._stream_clock, depth=depth, queue_ns=queue_ns)
         self._notes: list[tuple[int | None, Finding]] = []
         self._lost: tuple[Slot, BaseException] | None = None
-        self._last_end_ns = 0
         self._marks = 0
         self._round = 0
         self._probe: Probe | None = None
@@ -128,12 +120,14 @@ class EventTimer:
         if self._lost is not None:
             return self._lost
         block = self._begin_block(round_, slots, size or len(slots), flag)
-        pool, clock, open_, known_of = self._pool, self._clock, self._open, self._known
-        is_plain = not self._is_blocking
-        has_probe = self._probe is not None
+        flight, clock, known_of = self._flight, self._clock, self._known
+        open_, depth, queue_ns = flight.open, self._depth, self._queue_ns
+        free, fly = self._pool.free, open_.append
+        is_plain, has_probe = not self._is_blocking, self._probe is not None
         stream = self._cuda.current_stream()
         is_drained = stream.query
         add_host, add_flag = block.host_ns.append, block.flags.append
+        is_precise = True
         failure: Failure | None = None
         for slot in slots:
             known = known_of[slot.bench]
@@ -141,17 +135,15 @@ class EventTimer:
             window_ns = known.per_call_ns * inner
             expected_ns = window_ns + known.lead_ns
             launches = 4 * inner if slot.cold_each else inner + 2
-            if len(open_) >= _FEWEST and (
-                self._expected_ns + expected_ns > self._queue_ns
-                or self._launches + launches > _MAX_LAUNCHES
-                or len(open_) >= self._depth
-            ):
-                self._make_room(expected_ns, launches)
-                if self._lost is not None:
-                    failure = self._lost
-                    break
-            start, end = pool.take(), pool.take()
-            pairs: list[tuple[Any, Any]] | None = None
+            if (
+                flight.expected_ns + expected_ns > queue_ns
+                or flight.launches + launches > MAX_LAUNCHES
+                or len(open_) >= depth
+            ) and not self._make_room(expected_ns, launches):
+                failure = self._lost
+                break
+            start, end = free.pop(), free.pop()
+            pairs: Pairs | None = None
             fn = slot.fn
             try:
                 if is_plain and not slot.before and slot.stream is None:
@@ -171,32 +163,42 @@ class EventTimer:
                     host_ns = clock() - began_ns
                     if not is_late and host_ns > _HOST_BOUND * window_ns:
                         is_late = start.query()
+                    is_precise = is_precise or is_late
                 else:
                     host_ns, is_late, pairs = self._prepared(slot, known, start, end)
+                    is_precise = True
             except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
-                pool.give(start, end)
+                free += (start, end)
                 failure = (slot, error)
                 break
             add_host(host_ns)
             add_flag(flag | _STARVED if is_late else flag)
             known.host_ns = host_ns
-            open_.append(Window(block, slot, known, start, end, pairs, expected_ns, launches))
-            self._expected_ns += expected_ns
-            self._launches += launches
-            if has_probe:
-                self._probe_if_due(expected_ns)
+            fly((block, slot, known, start, end, pairs, expected_ns, launches, is_precise))
+            block.end = end
+            flight.expected_ns += expected_ns
+            flight.launches += launches
+            is_precise = has_probe and self._probe_if_due(expected_ns)
         self._end_block(block)
         return failure
+
+    def _make_room(self, expected_ns: float, launches: int) -> bool:
+        """Wait until a window of this size may be let in; False when the device is lost."""
+        try:
+            self._flight.make_room(expected_ns, launches)
+        except RuntimeError as error:
+            self._lose(error)
+        return self._lost is None
 
     def _begin_block(self, round_: int, slots: Sequence[Slot], size: int, flag: int) -> Block:
         """What is better done before the first window: events made, the anchor renewed."""
         if self._phases.calls:
             self._recycle(self._phases.take())  # of untimed calls since the last block
-        if not self._open and self._stream_clock.is_due():
+        if not self._flight.open and self._stream_clock.is_due():
             self._stream_clock.anchor_idle()
         self._pool.reserve(2 * min(len(slots), self._depth) + self._marks + 8)
         block = Block(round_, size, slots, flag, self._clock())
-        self._blocks.append(block)
+        self._flight.blocks.append(block)
         return block
 
     def _end_block(self, block: Block) -> None:
@@ -205,16 +207,18 @@ class EventTimer:
             block.calls = self._phases.take()
             self._marks = max(self._marks, 2 * sum(len(spans) for _, spans in block.calls))
 
-    def _probe_if_due(self, expected_ns: float) -> None:
-        """Read the clock in the stream when enough work has gone by since the last time."""
+    def _probe_if_due(self, expected_ns: float) -> bool:
+        """Read the clock in the stream when enough work has gone by; True when that was put in."""
         self._probe_left_ns -= expected_ns
-        if self._probe_left_ns <= 0 and self._probe is not None:
-            self._probe_left_ns = self._probe.every_ns
-            self._probe.launch()
+        if self._probe_left_ns > 0 or self._probe is None:
+            return False
+        self._probe_left_ns = self._probe.every_ns
+        self._probe.launch()
+        return True
 
     def _prepared(
         self, slot: Slot, known: Known, start: Any, end: Any
-    ) -> tuple[int, bool, list[tuple[Any, Any]] | None]:
+    ) -> tuple[int, bool, Pairs | None]:
         """A window with untimed work before it, on a stream of its own, or behind a blocker.
 
         Returns the host's time, whether the device was there too early, and the pairs of calls
@@ -244,7 +248,7 @@ class EventTimer:
 
     def _window(
         self, slot: Slot, known: Known, stream: Any, start: Any, end: Any
-    ) -> tuple[int, bool, list[tuple[Any, Any]] | None]:
+    ) -> tuple[int, bool, Pairs | None]:
         if slot.cold_each and slot.inner > 1:
             return self._each(slot, stream, start, end)
         if slot.cold_each and slot.flush is not None:
@@ -266,9 +270,7 @@ class EventTimer:
             is_late = start.query()
         return host_ns, is_late, None
 
-    def _each(
-        self, slot: Slot, stream: Any, start: Any, end: Any
-    ) -> tuple[int, bool, list[tuple[Any, Any]]]:
+    def _each(self, slot: Slot, stream: Any, start: Any, end: Any) -> tuple[int, bool, Pairs]:
         """A window whose calls are flushed and timed one by one."""
         clock, fn, pool = self._clock, slot.fn, self._pool
         last = slot.inner - 1
@@ -319,18 +321,18 @@ class EventTimer:
 
     def harvest(self, *, wait: bool) -> list[Samples]:
         """The blocks that are complete, oldest first; with `wait`, all that were enqueued."""
-        open_ = self._open
+        flight = self._flight
         try:
-            if open_ and wait:
-                open_[-1].end.synchronize()
-            elif open_ and self._stream_clock.is_due():
-                self._anchor(_WATCH_NS)
+            if flight.open and wait:
+                flight.open[-1][END].synchronize()
+            elif flight.open and self._stream_clock.is_due():
+                flight.anchor(_WATCH_NS)
+            flight.read_blocks()
         except RuntimeError as error:
             self._lose(error)
-        self._advance()
         done: list[Samples] = []
-        blocks = self._blocks
-        while blocks and blocks[0].is_read:
+        blocks = flight.blocks
+        while blocks and not blocks[0].unread:
             block = blocks.popleft()
             if not block.window_ns:
                 continue
@@ -342,93 +344,15 @@ class EventTimer:
                 self._recycle(block.calls)
         return done
 
-    def _advance(self) -> None:
-        """Read every window that the device has passed."""
-        open_ = self._open
-        if not open_:
-            return
-        try:
-            is_all = open_[-1].end.query()
-            while open_ and (is_all or open_[0].end.query()):
-                self._read(open_.popleft())
-        except RuntimeError as error:
-            self._lose(error)
-
-    def _read(self, window: Window, *, keep_end: bool = False) -> None:
-        block, slot, known, start, end, pairs, expected_ns, launches = window
-        self._expected_ns = self._expected_ns - expected_ns if self._open else 0.0
-        self._launches -= launches
-        if pairs is None:
-            window_ns = round(start.elapsed_time(end) * _NS_PER_MS)
-        else:
-            window_ns = round(sum(a.elapsed_time(b) for a, b in pairs) * _NS_PER_MS)
-            for a, b in pairs[1:]:
-                self._pool.give(a)
-                self._pool.give(pairs[0][1] if b is end else b)
-        start_ns = self._stream_clock.at_ns(start)
-        i = len(block.window_ns)
-        block.start_ns.append(start_ns)
-        block.window_ns.append(window_ns)
-        if window_ns <= 0:
-            block.flags[i] |= int(Flag.NONPOSITIVE)
-        else:
-            per_call_ns = window_ns / slot.inner
-            known.per_call_ns += (per_call_ns - known.per_call_ns) * (
-                0.25 if known.per_call_ns else 1.0
-            )
-        if slot.flush is not None and not block.flags[i] & _STARVED:
-            lead_ns = max(0, start_ns - self._last_end_ns)
-            # The shortest seen: a longer one has idle time in it, which covers nothing.
-            known.lead_ns = min(lead_ns, 1.05 * known.lead_ns) if known.lead_ns else lead_ns
-        self._last_end_ns = start_ns + window_ns
-        self._pool.give(start)
-        if not keep_end:
-            self._pool.give(end)
-
     def _between(self, begin: Any, end: Any) -> tuple[int, int]:
         """Start and length between two marks of a phase."""
         return self._stream_clock.at_ns(begin), round(begin.elapsed_time(end) * _NS_PER_MS)
 
-    def _make_room(self, expected_ns: float, launches: int) -> None:
-        """Wait until a window of this size may be let in: for an old one, never for the last."""
-        open_ = self._open
-        self._advance()
-        while self._lost is None and len(open_) >= _FEWEST:
-            is_full = (
-                self._expected_ns + expected_ns > self._queue_ns
-                or self._launches + launches > _MAX_LAUNCHES
-                or len(open_) >= self._depth
-            )
-            if not is_full:
-                return
-            try:
-                if not (self._stream_clock.is_due() and self._anchor(NS_PER_S)):
-                    # A quarter of the queue at once: waking up costs more than reading.
-                    open_[len(open_) // 4].end.synchronize()
-            except RuntimeError as error:
-                self._lose(error)
-            self._advance()
-
-    def _anchor(self, budget_ns: int) -> bool:
-        """Look at the oldest window until it ends; True when that gave a new anchor."""
-        window = self._open[0]
-        found = self._stream_clock.watch(window.end, budget_ns)
-        if found is None:
-            return False
-        self._read(self._open.popleft(), keep_end=True)
-        self._stream_clock.move(window.end, *found)
-        return True
-
     def _lose(self, error: RuntimeError) -> None:
         """The device's context is gone: keep what was read, and tell at the next enqueue."""
-        names = sorted({window.slot.bench for window in self._open})
-        error.add_note(f"seen while these rows were in flight: {names}")
-        slot = self._open[0].slot if self._open else Slot(0, _nothing)
-        self._lost = (slot, error)
-        self._open.clear()
-        for block in self._blocks:
-            del block.host_ns[len(block.window_ns) :]
-            block.is_closed = True
+        slots = self._flight.drop()
+        error.add_note(f"seen while these rows were in flight: {sorted({s.bench for s in slots})}")
+        self._lost = (slots[0] if slots else Slot(0, _nothing), error)
 
     # -- the rest of the seam
 
@@ -437,20 +361,11 @@ class EventTimer:
 
         Exact to the spread of the rows: of the window that runs, what has passed is taken off.
         """
-        self._advance()
-        if not self._open:
-            return 0
-        first = self._open[0]
-        left_ns = self._expected_ns
         try:
-            if first.start.query():
-                ran_ns = self._clock() - self._stream_clock.at_ns(first.start)
-                window_ns = first.known.per_call_ns * first.slot.inner
-                left_ns += max(0.0, window_ns - ran_ns) - first.expected_ns
+            return self._flight.queued_ns(self._clock)
         except RuntimeError as error:
             self._lose(error)
             return 0
-        return max(0, round(left_ns))
 
     def synchronize(self) -> None:
         """Wait for the whole device."""
