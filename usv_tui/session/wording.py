@@ -43,7 +43,7 @@ _SENTENCES: dict[str, Words] = {
 
 
 def sentence(notice: Notice, row_name: str = "") -> str:
-    """One line for a notice; unknown codes, or evidence of another version, are shown as they are."""
+    """One line for a notice; what is not known of its code or evidence is shown as it is."""
     words = _SENTENCES.get(notice.code, _as_it_is(notice.code))
     try:
         text = words(notice.evidence)
