@@ -381,6 +381,23 @@ def test_a_missing_sensor_takes_no_room_and_says_why():
     assert missing_text(made.snapshot) == "no temp, power: no permission"
 
 
+def test_a_sensor_that_stopped_keeps_its_past():
+    """After a loss the strip stays as long as it has something to show; its value is a dash."""
+    made = telemetry_scene()
+    lost = replace(
+        made.snapshot,
+        reading=None,
+        device=fake.device(sm_mhz="the sensor stopped answering"),
+    )
+    made = replace(made, snapshot=lost)
+
+    lines = Strips().lines(made, made.axis(100), 60, 1)
+
+    assert len(lines) == 3
+    assert lines[0].text[:GUTTER].strip(" │") == "—"
+    assert lines[0].text[GUTTER:].strip()
+
+
 def test_no_telemetry_at_all_says_why():
     """Without any sensor the reason stands there, not an empty panel."""
     snapshot = fake.snapshot(device=None, reading=None, telemetry_state="pynvml is not installed")

@@ -68,6 +68,15 @@ def test_constant_values_get_an_axis():
         assert scale.low < value < scale.high
 
 
+def test_times_have_no_negative_axis():
+    """A bottom holds: what cannot be below zero is not drawn on an axis that is."""
+    scale = Scale(bottom=0.0)
+
+    scale.fit(0.001, 0.06)
+
+    assert scale.low == 0.0
+
+
 def test_steps_are_round():
     """Steps are 1, 2 or 5 times a power of ten, never more than asked for."""
     assert [nice_step(x) for x in (0.9, 1.0, 3.0, 7.0, 49.0)] == [0.5, 1.0, 2.0, 5.0, 20.0]

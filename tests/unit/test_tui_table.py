@@ -243,6 +243,15 @@ def test_name_median_and_state_stay_down_to_thirty_columns():
     assert "951.2" in lines[2]
 
 
+def test_cut_names_can_be_told_apart():
+    """Other columns go before two rows' names look alike."""
+    names = [f"attention[seq={n},kind={k}]" for n in (128, 512) for k in ("naive", "math")]
+
+    lines = shown([row(i, name) for i, name in enumerate(names)], 70)
+
+    assert len({line[3:].split(" ")[0] for line in lines[1:]}) == 4
+
+
 @given(st.integers(1, 250), st.integers(1, 30), st.integers(0, 25))
 def test_any_size_gives_lines_of_that_size(width, height, count):
     """No width, height or number of rows breaks the table."""

@@ -28,8 +28,8 @@ _WORDS: Mapping[Verdict, tuple[str, str]] = {
     Verdict.STEADY: ("FINE", "clock and times stand still; no lock is needed"),
     Verdict.WAIT: ("WAIT", "still moving; a lock chosen now would not hold"),
     Verdict.LOCK: ("LOCK THE CLOCKS", "the clock moves, the times follow"),
-    Verdict.THROTTLED_POWER: ("THROTTLED: POWER", "the power limit moves the clock; lock lower"),
-    Verdict.THROTTLED_THERMAL: ("THROTTLED: HEAT", "heat limits the clock; lock lower or cool"),
+    Verdict.THROTTLED_POWER: ("THROTTLED: POWER", "the power limit moves the clock"),
+    Verdict.THROTTLED_THERMAL: ("THROTTLED: HEAT", "heat limits the clock; cool, or lock lower"),
     Verdict.NOT_CLOCK: ("NOT THE CLOCK", "a lock would not make the times steadier"),
 }
 

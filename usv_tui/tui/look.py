@@ -50,15 +50,12 @@ class Glyphs:
     """Under a mark, on the time axis."""
     over: str
     under: str
-    rule: str
     branch: str
     """Before a phase's name."""
     dot: str
     plus_minus: str
     arrow: str
     median: str
-    micro: str
-    degree: str
 
 
 UNICODE = Glyphs(
@@ -85,14 +82,11 @@ UNICODE = Glyphs(
     pointer="┴",
     over="▲",
     under="▼",
-    rule="─",
     branch="└ ",
     dot="·",
     plus_minus="±",
     arrow="→",
     median="─",
-    micro="µ",
-    degree="°",
 )
 ASCII = Glyphs(
     is_ascii=True,
@@ -118,14 +112,11 @@ ASCII = Glyphs(
     pointer="^",
     over="^",
     under="v",
-    rule="-",
     branch="` ",
     dot="|",
     plus_minus="+-",
     arrow="->",
     median="-",
-    micro="u",
-    degree="",
 )
 
 HUES = 5

@@ -1,7 +1,7 @@
 """What the screen looks at: the user's view of a session, and what a pane is given to draw."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from usv_tui.session.snapshot import (
@@ -150,8 +150,6 @@ class Scene:
     """Samples that came since the picture was frozen."""
     command: str = ""
     """What to type for the advised lock."""
-    columns: int = field(default=2)
-    """Dot columns of the time axis; set by the layout."""
 
     @property
     def row(self) -> RowView | None:

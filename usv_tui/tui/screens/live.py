@@ -11,7 +11,7 @@ from usv_tui.tui.widgets import bar, chart, setup, spread
 from usv_tui.tui.widgets.advice import AdvicePanel
 from usv_tui.tui.widgets.chart import GUTTER, Chart
 from usv_tui.tui.widgets.log import Log
-from usv_tui.tui.widgets.strips import HOLD_NS, Strips, missing_text, offered
+from usv_tui.tui.widgets.strips import HOLD_NS, Strips, drawn, missing_text
 from usv_tui.tui.widgets.table import Table
 from usv_tui.units import duration, in_unit, time_unit
 
@@ -56,7 +56,7 @@ class LiveScreen:
         width = layout.width
         parts: list[Strip] = []
         if layout.telemetry:
-            parts.append(bar.telemetry_line(scene, width))
+            parts.append(bar.telemetry_line(scene, width, is_drawn=layout.strip > 0))
         if layout.plot:
             parts += self._charts(scene, layout, width)
         if layout.advice:
@@ -69,7 +69,7 @@ class LiveScreen:
         look = scene.look
         left = self._charts(scene, layout, layout.left)
         if layout.telemetry:
-            left.append(bar.telemetry_line(scene, layout.left))
+            left.append(bar.telemetry_line(scene, layout.left, is_drawn=layout.strip > 0))
         right = [
             *self.advice.lines(scene, layout.right, layout.advice),
             *self._pane(scene, layout.right, layout.pane),
@@ -98,7 +98,9 @@ class LiveScreen:
             return spread.lines(scene, width, height)
         if scene.view.pane == PANES[2] and height >= 4:
             return setup.lines(scene, width, height)
-        if scene.view.log_end is None and height >= ROOMY:
+        row = scene.row
+        is_told = row is not None and row.rolling.n >= 3
+        if scene.view.log_end is None and height >= ROOMY and is_told:
             shown = spread.lines(scene, width, height // 3)
             return shown + self.log.lines(scene, width, height - len(shown))
         return self.log.lines(scene, width, height)
@@ -118,7 +120,7 @@ def _contents(scene: Scene, advice_lines: int) -> Contents:
     snapshot = scene.snapshot
     return Contents(
         rows=len(scene.view.visible(snapshot)),
-        quantities=len(offered(snapshot)),
+        quantities=len(drawn(scene)),
         has_missing=bool(missing_text(snapshot)),
         advice=advice_lines,
         wants_pane=scene.view.pane != PANES[0] or scene.view.log_end is not None,
@@ -142,7 +144,7 @@ def _cursor_title(scene: Scene, axis: TimeAxis, width: int) -> Strip:
                 look.of_series(row.name),
             )
         )
-    for quantity in offered(scene.snapshot):
+    for quantity in drawn(scene):
         held = _held_value(scene, quantity.field, at_ns)
         if held is not None:
             runs.append((f"  {held * quantity.factor:.0f} {quantity.unit}", look.base))

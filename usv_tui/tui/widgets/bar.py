@@ -176,10 +176,11 @@ def _device_name(snapshot: Snapshot) -> str:
     return f"{snapshot.config.device} {snapshot.device.name}"
 
 
-def telemetry_line(scene: Scene, width: int) -> Strip:
+def telemetry_line(scene: Scene, width: int, *, is_drawn: bool) -> Strip:
     """Numbers where there is no room for drawings; what is missing, and why."""
     look = scene.look
-    parts = [numbers_text(scene.snapshot), missing_text(scene.snapshot)]
+    numbers = "" if is_drawn else numbers_text(scene.snapshot)
+    parts = [numbers, missing_text(scene.snapshot)]
     words = "  ".join(look.own(look.text(p)) for p in parts if p)
     clipped = text.clip(f" {words}", width, look.glyphs.ellipsis)
     return text.strip([(clipped, look.dim)], width, look.base)

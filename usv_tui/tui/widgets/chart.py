@@ -29,6 +29,8 @@ LIMIT = 6000
 CROWDED = 5.0
 """Samples an occupied cell, beyond which shades tell more than dots."""
 WIDEST_MEDIAN = 101
+BINS_A_POINT = 9
+"""Bins whose medians make one point of the line, where bins are drawn."""
 RANGE_PART = 0.025
 """Part of the samples that may lie beyond the value axis on either side; a second mode that holds
 more than this is always on the chart."""
@@ -82,7 +84,9 @@ class Chart:
         raster = Raster(max(1, width - GUTTER), height)
         scale = Scale()
         if row is not None:
-            scale = self._scales.setdefault((row.bench, axis.span_s), Scale(least_part=2e-3))
+            scale = self._scales.setdefault(
+                (row.bench, axis.span_s), Scale(least_part=2e-3, bottom=0.0)
+            )
             self._draw(scene, row, axis, raster, scale, picture)
             picture.unit = _axis_unit(scale, picture.unit)
         _draw_times(scene, axis, raster)
@@ -274,7 +278,7 @@ def _draw_bins(
     if not len(columns.x):
         return
     least, most = columns.smallest(low_s), columns.largest(high_s)
-    middle = median_s[columns.end - 1]
+    middle = trailing_medians(median_s, columns.end, BINS_A_POINT)
     low, high = quantiles(least, 0.02, 0.5)[0], quantiles(most, 0.5, 0.9)[1]
     scale.fit(min(low, float(middle.min())), max(high, float(middle.max())))
     rows = 4 * raster.height

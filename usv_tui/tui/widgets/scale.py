@@ -18,26 +18,26 @@ def nice_step(extent: float) -> float:
 class Scale:
     """Limits of a value axis; they move in steps and late, so that a chart stands still."""
 
-    def __init__(self, *, least: float = 0.0, least_part: float = 0.0) -> None:
+    def __init__(
+        self, *, least: float = 0.0, least_part: float = 0.0, bottom: float = -math.inf
+    ) -> None:
         """An axis without limits yet.
 
         Args:
             least: smallest extent, in the values' unit.
             least_part: smallest extent as a part of the values.
+            bottom: what the axis never goes below, where values cannot.
         """
         self.low = 0.0
         self.high = 0.0
         self._least = least
         self._least_part = least_part
+        self._bottom = bottom
 
     @property
     def is_set(self) -> bool:
         """True once there were values."""
         return self.high > self.low
-
-    def reset(self) -> None:
-        """Forget the limits."""
-        self.low = self.high = 0.0
 
     def fit(self, low: float, high: float) -> None:
         """Make sure that `low` … `high` is on the axis, moving the limits only when needed."""
@@ -53,7 +53,7 @@ class Scale:
             return
         slack = SLACK * (high - low)
         step = nice_step((high - low + 2 * slack) / 4)
-        self.low = math.floor((low - slack) / step) * step
+        self.low = max(math.floor((low - slack) / step) * step, self._bottom)
         self.high = math.ceil((high + slack) / step) * step
 
     def part(self, value: float) -> float:

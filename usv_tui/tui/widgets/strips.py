@@ -59,9 +59,15 @@ def sensor_of(quantity: Quantity, snapshot: Snapshot) -> SensorInfo | None:
     return None if snapshot.device is None else snapshot.device.sensors.get(quantity.field)
 
 
-def offered(snapshot: Snapshot) -> list[Quantity]:
-    """The quantities that have values; the others take no room."""
-    return [q for q in QUANTITIES if _is_offered(q, snapshot)]
+def drawn(scene: Scene) -> list[Quantity]:
+    """The quantities that have values now, or had some on the chart; the others take no room."""
+    return [q for q in QUANTITIES if _is_offered(q, scene.snapshot) or _was_seen(q, scene)]
+
+
+def _was_seen(quantity: Quantity, scene: Scene) -> bool:
+    axis = scene.axis(2)
+    _, values = scene.store.telemetry(quantity.field, axis.from_ns, axis.to_ns)
+    return bool(np.isfinite(values).any())
 
 
 def _is_offered(quantity: Quantity, snapshot: Snapshot) -> bool:
@@ -119,7 +125,7 @@ class Strips:
     def lines(self, scene: Scene, axis: TimeAxis, width: int, each: int) -> list[Strip]:
         """`each` lines for every quantity that has values."""
         out: list[Strip] = []
-        for quantity in offered(scene.snapshot):
+        for quantity in drawn(scene):
             out.extend(self._one(scene, quantity, axis, width, each))
         return out
 

@@ -99,6 +99,7 @@ class Table:
         self._widths: dict[str, int] = {}
         self._width_key: object = None
         self._top = 0
+        self._told_apart: tuple[tuple[str, ...], int] = ((), 0)
         self._shown: tuple[RowView, ...] = ()
         self._trends = Sparkline()
         self._strips: dict[int, tuple[list[text.Run], Strip]] = {}
@@ -169,7 +170,10 @@ class Table:
         longest = max((_name_cells(r, scene) for r in rows), default=0)
         wanted = min(max(longest, NAME_LEAST if width < 80 else HEADING_LEAST), NAME_MOST)
         room = width - 3  # cursor, swatch and a blank
-        least = max(NAME_LEAST, min(wanted, HEADING_LEAST, room // 4))
+        told_apart = self._telling_width(scene, rows, wanted)
+        least = max(NAME_LEAST, min(wanted, max(HEADING_LEAST, told_apart), room // 4))
+        if told_apart > least:
+            least = min(told_apart, room // 2)
         taken: list[Filled] = []
         left = room - least - 1
         for column in sorted(columns, key=lambda c: c.rank):
@@ -190,6 +194,20 @@ class Table:
             if filled.column.key == "trend":  # it takes what nobody else wants
                 filled.width += min(max(0, left), TREND_MOST - filled.width)
         return taken, max(1, name)
+
+    def _telling_width(self, scene: Scene, rows: Sequence[RowView], wanted: int) -> int:
+        """The fewest cells at which no two cut names look alike."""
+        names = tuple(scene.look.text(row.name) for row in rows if row.parent is None)
+        if self._told_apart[0] != names:
+            ellipsis = scene.look.glyphs.ellipsis
+            widths = range(NAME_LEAST, wanted)
+            cut = (
+                w
+                for w in widths
+                if len({text.clip_middle(n, w, ellipsis) for n in names}) == len(set(names))
+            )
+            self._told_apart = (names, next(cut, wanted))
+        return self._told_apart[1]
 
     def _width_of(self, column: Column, cells: Sequence[Cell], *, wide: bool) -> int:
         if column.key == "trend":
