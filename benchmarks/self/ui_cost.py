@@ -103,6 +103,7 @@ def child(samples, frames, result):
 
             self.store = Store()
             self.gate = Gate()
+            self.desk = None
             self.rng, self.rounds, self.step = fill(self.store, samples)
             self.now_ns = SESSION_S * S
             self.fold_ns = 0

@@ -169,6 +169,7 @@ class FakeController:
         self.pumps = 0
         self.is_paused = False
         self.telemetry_on = True
+        self.desk = None
 
     def pump(self):
         self.pumps += 1

@@ -287,8 +287,9 @@ def test_the_lock_dialog_chooses_among_supported_clocks():
     """It begins at the advised clock, moves in supported steps, and asks only on enter."""
 
     async def main():
-        desk = Desk()
-        async with running(desk=desk) as (app, controller, pilot):
+        ready = fake.session()
+        desk = ready.desk = Desk()
+        async with running(ready) as (app, controller, pilot):
             await pilot.press("l")
             assert shows(app, "lock at  1890 MHz")
             await pilot.press("left", "left", "right")
@@ -303,6 +304,8 @@ def test_the_lock_dialog_chooses_among_supported_clocks():
             shown = screen(app)
             assert "clocks locked 1875 MHz" in shown
             assert "since the lock" in shown
+            assert "1950 → 1950" in shown
+            assert "asked for 1875 MHz" not in shown
             await pilot.press("u")
             assert desk.asked == [1875, None]
 
@@ -313,8 +316,9 @@ def test_a_refused_lock_is_a_sentence():
     """C12: what the driver says, and what to type with the rights."""
 
     async def main():
-        desk = Desk(ClockRefused("locking needs root", "type: sudo …"))
-        async with running(desk=desk) as (app, _, pilot):
+        ready = fake.session()
+        ready.desk = Desk(ClockRefused("locking needs root", "type: sudo …"))
+        async with running(ready) as (app, _, pilot):
             await pilot.press("l", "enter")
             assert shows(app, "locking needs root (type: sudo …)")
 

@@ -28,7 +28,6 @@ from usv_tui.tui.look import DEFAULT_THEME, Look, make_look, wants_ascii
 
 if TYPE_CHECKING:  # numpy behind them must not be imported before the first paint
     from usv_tui.tui.presenter import Controller, Presenter
-    from usv_tui.tui.screens.lock import LockDesk
 
 DEFAULT_FPS = 4.0
 MOST_FPS = 10.0
@@ -78,8 +77,6 @@ class ScreenOptions:
     """Leave when the session has ended, instead of showing its end."""
     screenshots: Path = Path()
     """Where screenshots go."""
-    desk: "LockDesk | None" = None
-    """Who locks clocks; None: nobody."""
     ticks: bool = True
     """False: frames come only when asked for."""
 
@@ -213,8 +210,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             self.failure = error
             self.exit(ScreenEnd("refused", int(error.exit_code)))
             return
-        desk = self.options.desk or getattr(self._controller, "desk", None)
-        self.presenter = Presenter(self._controller, self.look, desk)
+        self.presenter = Presenter(self._controller, self.look)
         self.frame()
         gc.collect()
         gc.freeze()

@@ -65,6 +65,11 @@ class Controller(Protocol):
         """Kept open only for frames."""
         ...
 
+    @property
+    def desk(self) -> LockDesk | None:
+        """Who locks clocks; None: nobody."""
+        ...
+
     def pump(self) -> object:
         """Take in everything new."""
         ...
@@ -97,7 +102,7 @@ class Controller(Protocol):
 class Presenter:
     """Holds the user's view of a session, draws it, and does what keys say."""
 
-    def __init__(self, controller: Controller, look: Look, desk: LockDesk | None = None) -> None:
+    def __init__(self, controller: Controller, look: Look) -> None:
         self.view = ViewState()
         self.look = look
         self.live = LiveScreen()
@@ -105,8 +110,7 @@ class Presenter:
         self.snapshot = Snapshot()
         """The latest one, even while the picture is frozen."""
         self._controller = controller
-        self._desk = desk
-        self._dialog = LockDialog(desk)
+        self._dialog = LockDialog(controller.desk)
         self._page: Page | None = None
         self._is_locking = False
         self._frozen: Snapshot | None = None
@@ -148,7 +152,7 @@ class Presenter:
             now_ns = self._frozen.at_ns
         elif self._ended_ns is not None:
             now_ns = self._ended_ns
-        mhz = shown.advice.lock_mhz
+        mhz, desk = shown.advice.lock_mhz, self._controller.desk
         return Scene(
             snapshot=shown,
             store=self._controller.store,
@@ -158,7 +162,7 @@ class Presenter:
             ui_share=self.ui_share,
             is_frozen=self._frozen is not None,
             waiting=self.snapshot.samples - shown.samples,
-            command=self._desk.command(mhz) if self._desk is not None and mhz else "",
+            command=desk.command(mhz) if desk is not None and mhz else "",
         )
 
     def say(self, words: str, now_ns: int) -> None:

@@ -5,7 +5,7 @@ from typing import Protocol
 from textual.strip import Strip
 
 from usv_tui.errors import ClockError
-from usv_tui.model import ClockHold
+from usv_tui.model import ClockHold, ClockState
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.keys import LOCK
@@ -13,7 +13,7 @@ from usv_tui.tui.view import Scene
 from usv_tui.tui.widgets import bar
 from usv_tui.tui.widgets.bar import clock_words
 from usv_tui.tui.widgets.strips import QUANTITIES, value_of
-from usv_tui.units import Unit, in_unit, percent, time_unit
+from usv_tui.units import Unit, fixed, in_unit, percent, time_unit
 
 
 class LockDesk(Protocol):
@@ -50,6 +50,8 @@ class LockDialog:
         self._desk = desk
         self._chosen: int | None = None
         self._said = ""
+        self._said_at: ClockState | None = None
+        """What was known when it was said: news make it old."""
         self._before: Snapshot | None = None
 
     def open(self) -> None:
@@ -87,6 +89,8 @@ class LockDialog:
             self._lock(snapshot)
         elif action == "unlock":
             self._unlock()
+        if action in ("lock", "unlock"):
+            self._said_at = snapshot.clocks
         return True
 
     def _step(self, snapshot: Snapshot, direction: int) -> None:
@@ -161,7 +165,7 @@ class LockDialog:
             command = self._desk.command(chosen)
             if command:
                 out.append((f"with the rights: {look.text(command)}", look.dim))
-        if self._said:
+        if self._said and self._said_at is clocks:
             out += [("", look.base), (look.text(self._said), look.strong)]
         out.append(("", look.base))
         return out
@@ -175,6 +179,9 @@ class LockDialog:
         head = f" {'since the lock':<28}{f'median {unit.name}':>24}{'std %':>20}"
         out = [text.strip([(head, look.dim)], width, look.base)]
         arrow = look.glyphs.arrow
+        clock = [value_of(QUANTITIES[0], s.reading) for s in (before, now)]
+        shown = f" {arrow} ".join(fixed(mhz, 0, look.glyphs.dash) for mhz in clock)
+        out.append(text.strip([(f" {'clock MHz':<28}{shown:>24}", look.base)], width, look.base))
         for row in now.rows:
             old = before.row(row.bench)
             if old is None:
