@@ -197,6 +197,11 @@ class ChildSource:
                 continue
             break
         self._reader.join(timeout_s)
+        if not self._reader.is_alive():
+            self._pipe.close()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         return self._has_ended
 
 
