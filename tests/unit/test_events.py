@@ -673,16 +673,14 @@ def test_a_callable_that_cannot_be_called_twice_fails_by_its_own_error() -> None
     assert isinstance(failure[1], IndexError)
 
 
-def test_surroundings_that_distort_every_number_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocking launches, a profiler and anomaly detection each give a notice for the session."""
-    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+def test_an_active_profiler_of_torch_is_told() -> None:
+    """The numbers then include it: one notice for the session, none for a row."""
     torch = FakeTorch()
-    torch.profiling = torch.anomaly = True
+    torch.profiling = True
 
     notices = [r.notice for r in make(torch).beside() if isinstance(r, Noted)]
 
-    assert [n.code for n in notices] == ["launch blocking", "profiler on", "anomaly detection"]
-    assert all(n.bench is None for n in notices)
+    assert [(n.code, n.bench) for n in notices] == [("profiler on", None)]
 
 
 # -- the clock inside the stream

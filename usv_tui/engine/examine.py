@@ -4,7 +4,6 @@ Takes `torch` as an argument and imports nothing of it. Everything here runs out
 idle device, and costs a row one to a few calls.
 """
 
-import os
 import statistics
 import warnings
 from collections.abc import Callable, Iterator
@@ -72,13 +71,10 @@ class Examiner:
         )
 
     def surroundings(self) -> list[Finding]:
-        """What distorts every row: blocking launches, a profiler, anomaly detection."""
+        """Torch's profiler, which only torch can tell of; see `checks.distortions` for the rest."""
         profiling = getattr(self._torch.autograd, "_profiler_enabled", None)
-        return distortions(
-            os.environ,
-            is_profiling=bool(profiling()) if profiling is not None else False,
-            is_anomaly=bool(self._torch.is_anomaly_enabled()),
-        )
+        is_on = bool(profiling()) if profiling is not None else False
+        return distortions({}, is_profiling=is_on, is_anomaly=False)
 
     def fault(self) -> BenchFault | None:
         """Whether the calls so far left this thread's state changed; puts it back."""
