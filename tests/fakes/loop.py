@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.cache import Flusher
+from usv_tui.engine.gate import Gate
 from usv_tui.engine.runner import Runner
 from usv_tui.engine.timers import Failure, Slot, Timer, WallTimer
 from usv_tui.model import Benchmark, Flag, RunConfig, Sample, Skipped, Suite, TimerInfo

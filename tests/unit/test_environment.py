@@ -1,0 +1,74 @@
+import os
+import subprocess
+
+from usv_tui import environment, terminal
+
+
+def git(folder, *arguments):
+    """A git command with an author."""
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_what_travels_with_the_numbers(monkeypatch):
+    """O3: interpreter, packages, CPU and the variables that change timings, none invented."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    found = environment.describe()
+
+    assert found["variables"]["CUDA_VISIBLE_DEVICES"] == "1"
+    assert "OMP_NUM_THREADS" not in found["variables"]
+    assert found["packages"]["numpy"]
+    assert found["cpus"] >= 1
+    assert all(isinstance(found[key], str) for key in ("python", "system", "machine", "cpu"))
+
+
+def test_a_dirty_tree_is_told(tmp_path):
+    """O3: the commit, and whether what ran is what was committed."""
+    git(tmp_path, "init", "-q")
+    (tmp_path / "f.py").write_text("x = 1\n")
+    git(tmp_path, "add", "f.py")
+    git(tmp_path, "commit", "-q", "-m", "one")
+
+    clean = environment.git_state(tmp_path)
+    (tmp_path / "f.py").write_text("x = 2\n")
+    dirty = environment.git_state(tmp_path)
+
+    assert clean["dirty"] is False
+    assert dirty["dirty"] is True
+    assert clean["commit"] == dirty["commit"]
+    assert len(clean["commit"]) == 40
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
+    """No repository, or no git at all: None, never a made-up state."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert environment.git_state(tmp_path) is None
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    assert environment.git_state(tmp_path) is None
+
+
+def test_without_a_terminal_the_reason_is_told(monkeypatch):
+    """U16: a dumb terminal and none at all are told apart."""
+    monkeypatch.setenv("TERM", "dumb")
+    assert "TERM" in terminal.why_no_screen()
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    def no_terminal(path, flags):
+        raise OSError(6, "No such device or address")
+
+    monkeypatch.setattr(terminal.os, "open", no_terminal)
+
+    assert terminal.why_no_screen() == "there is no terminal"
+
+
+def test_redirected_streams_are_no_screen(monkeypatch):
+    """A controlling terminal alone is not enough: something must lead to it."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    fd = os.open(os.devnull, os.O_RDWR)
+    monkeypatch.setattr(terminal.os, "open", lambda path, flags: fd)
+    monkeypatch.setattr(terminal.os, "isatty", lambda n: False)
+
+    assert terminal.why_no_screen() == "stdin, stdout and stderr are all redirected"

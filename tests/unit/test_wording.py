@@ -1,0 +1,31 @@
+import pytest
+
+from usv_tui.model import Notice
+from usv_tui.session.wording import sentence
+
+
+def said(code, row="", **evidence):
+    """The sentence of a notice."""
+    return sentence(Notice(code=code, at_ns=0, evidence=evidence), row)
+
+
+def test_a_notice_is_a_sentence_about_its_row():
+    """A known code becomes words, with the row's name before them."""
+    assert said("stuck", "a[n=1]", seconds=12.3) == (
+        "a[n=1]: no sample for 12 s: still inside one call"
+    )
+    assert said("bad pace", reason="--pace x: no such pace") == "--pace x: no such pace"
+
+
+def test_an_unknown_code_shows_its_evidence():
+    """A session of a later version is readable: nothing is hidden for want of words."""
+    assert said("warp core", value=1.23456, unit="x", badge="warp") == (
+        "warp core: value 1.235, unit x"
+    )
+    assert said("warp core") == "warp core"
+
+
+@pytest.mark.parametrize("evidence", [{}, {"seconds": None}, {"seconds": "soon"}])
+def test_evidence_that_is_missing_or_odd_is_no_error(evidence):
+    """A damaged notice still gives a line."""
+    assert "\n" not in said("stuck", **evidence)
