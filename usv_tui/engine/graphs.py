@@ -143,7 +143,7 @@ def _compare(
     fixed = {tensor.data_ptr() for tensor in eager.tensors}
     for tensor in outputs:
         if tensor.data_ptr() not in fixed:
-            tensor.fill_(float("nan") if tensor.is_floating_point() else 0)
+            tensor.detach().fill_(float("nan") if tensor.is_floating_point() else 0)
     prepare()
     replay()
     torch.cuda.synchronize()
