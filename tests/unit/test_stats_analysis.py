@@ -404,3 +404,32 @@ def test_one_update_of_twenty_rows_is_quick_however_long_the_run() -> None:
         best = min(best, time.perf_counter() - begun)
 
     assert best < 0.1
+
+
+def test_a_clock_that_is_not_reported_is_named() -> None:
+    """Readings without a clock are another thing than no readings."""
+    telemetry = still()
+    telemetry.sm_mhz[:] = math.nan
+    found = analyse([row(0)], telemetry)
+
+    assert found.advice.verdict is Verdict.UNKNOWN
+    assert found.advice.reason == "no-clock"
+    assert found.rows[0].is_settled
+
+
+def test_a_probe_with_few_readings_is_not_used() -> None:
+    """Then the telemetry's clock is."""
+    telemetry = replace(still(), probe=Probe(np.arange(5) * S, np.full(5, 1000.0)))
+
+    assert analyse([row(0)], telemetry).rows[0].effect.reason == "clock stands still"
+
+
+def test_without_clocks_and_step_the_gate_is_a_share() -> None:
+    """One distinct reading has no step; two have theirs."""
+    telemetry = replace(still(), supported_mhz=())
+    assert telemetry.step_mhz == 0.0
+    telemetry.sm_mhz[0] = 1715.0
+
+    assert telemetry.step_mhz == 15.0
+    assert replace(telemetry, t_ns=np.zeros(500, np.int64), power_ns=np.arange(500.0)).step_mhz
+    assert limits(replace(telemetry, t_ns=np.zeros(500, np.int64))).power == 0.0

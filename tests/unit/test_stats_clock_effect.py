@@ -18,6 +18,7 @@ from usv_tui.stats.clock_effect import (
     clock_effects,
     clock_spread,
     find_lag,
+    spread_gate,
 )
 
 CARDS = ("h100", "mi300", "rtx")
@@ -218,3 +219,29 @@ def test_the_spread_of_the_clock_is_its_inner_95_percent() -> None:
 
     assert clock_spread(clock) == pytest.approx(math.log(1097.5 / 1002.5), abs=1e-3)
     assert clock_spread(ClockTrace(np.empty(0, np.int64), np.empty(0))) is None
+
+
+def test_a_lag_that_cannot_be_found_is_the_usual_one() -> None:
+    """Few readings, few samples, rows that hardly meet, or rows with a hole: 0.1 s."""
+    row, clock = synthetic(0.9, 0.2)
+    few = ClockTrace(clock.t_ns[:20], clock.mhz[:20])
+    later = RowTrace(row.t_ns + 19 * S, row.log_t)
+    ends = np.r_[0:40, 3960:4000]
+    hole = RowTrace(row.t_ns[ends], row.log_t[ends])
+
+    assert find_lag([row], few) == 0.1
+    assert find_lag([EMPTY], clock) == 0.1
+    assert find_lag([row, later], clock) == 0.1
+    assert find_lag([hole], clock) == 0.1
+    middle = RowTrace(row.t_ns[1000:3000], row.log_t[1000:3000])
+    assert find_lag([middle, hole], clock) == pytest.approx(0.2, abs=0.04)
+    assert ClockTrace(clock.t_ns[:1], clock.mhz[:1]).period_s == math.inf
+
+
+def test_readings_that_end_before_the_samples_begin_are_refused() -> None:
+    """No time in common, no answer and no exception."""
+    row, clock = synthetic(0.9, 0.1)
+    early = ClockTrace(clock.t_ns - 100 * S, clock.mhz, 15.0)
+
+    assert clock_effects([row], early)[0].effect.status == "refused"
+    assert spread_gate(ClockTrace(np.empty(0, np.int64), np.empty(0))) == 0.005

@@ -247,6 +247,15 @@ def test_a_whole_run_in_a_word(change: float, tau_s: float, word: str) -> None:
     assert drift.run_shape(*warmed(change, tau_s, 40)) == word
 
 
+def test_a_cut_that_changes_nothing_leaves_a_run_flat() -> None:
+    """Stationary noise is flat wherever its best cut happens to fall."""
+    t, _ = warmed(0.0, 1.0, 40)
+    runs = [noise.iid(np.random.default_rng(seed), t.size, 0.005) for seed in range(10)]
+
+    assert any(drift.warmup_cut(t, x).first for x in runs)
+    assert {drift.run_shape(t, x) for x in runs} == {"flat"}
+
+
 def test_short_or_empty_runs_are_too_short() -> None:
     """Nothing is said of three samples, or of NaN."""
     t, x = warmed(0.0, 1.0, 1)

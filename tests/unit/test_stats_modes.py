@@ -91,3 +91,35 @@ def test_a_cached_answer_shows() -> None:
     assert implausible(np.full(100, 5000.0), floor=40.0) is None
     assert implausible(x[:5], floor=40.0) is None
     assert implausible(x, floor=0.0) is None
+
+
+def test_peaks_closer_than_three_ticks_are_the_timers() -> None:
+    """Two lattice points that survive the dither are not two speeds of the kernel."""
+    rng = np.random.default_rng(3)
+    x = np.where(rng.random(2000) < 0.5, 20e-6, 20.9e-6) + 1e-9 * rng.standard_normal(2000)
+
+    assert find_modes(x) is not None
+    assert find_modes(x, tick=0.31e-6) is None
+
+
+@pytest.mark.parametrize("gap", [0.1, 0.5, 3.0])
+def test_modes_far_apart_are_still_two(gap: float) -> None:
+    """Hundreds of deviates apart, evenly or one in ten."""
+    for share in (0.5, 0.1):
+        found = find_modes(noise.bimodal(np.random.default_rng(4), 1000, 0.0005, share, gap))
+
+        assert found is not None
+        assert found.gap == pytest.approx(gap, rel=0.1)
+
+
+def test_a_dither_larger_than_the_times_leaves_nothing_to_say() -> None:
+    """A timer coarser than the kernel cannot show modes."""
+    assert find_modes(noise.iid(np.random.default_rng(5), 1000), tick=1e6) is None
+
+
+def test_one_value_with_a_few_others_is_one_mode() -> None:
+    """More than half of the samples equal: there is no width to look for a valley in."""
+    x = np.full(1000, 1e-3)
+    x[:100] = np.linspace(2e-3, 3e-3, 100)
+
+    assert find_modes(x) is None

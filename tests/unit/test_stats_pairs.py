@@ -267,3 +267,21 @@ def test_the_boundary_is_robbins_mixture() -> None:
     )
 
     assert crossed <= 0.05 * 400
+
+
+def test_an_interval_knows_its_half_width() -> None:
+    """None where a bound is missing."""
+    d = normal(np.random.default_rng(15), 500)
+    found, short = pairs.median_interval(d), pairs.median_interval(d[:5])
+
+    assert found is not None
+    assert short is not None
+    assert found.half_width is not None
+    assert found.low is not None
+    assert found.low + found.half_width == pytest.approx((found.low + (found.high or 0)) / 2)
+    assert short.half_width is None
+    assert pairs.median_interval(np.empty(0)) is None
+    assert pairs.mean_interval(np.empty(0), resolution=0.1) is None
+    few = pairs.mean_interval(d[:10], resolution=0.1)
+    assert few is not None
+    assert few.low is None

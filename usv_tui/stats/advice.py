@@ -162,14 +162,14 @@ def _missing(inputs: AdviceInputs) -> dict[str, float]:
         missing["no-telemetry"] = MIN_READINGS
     elif clock.age_s > MAX_AGE_S:
         missing["stale-telemetry"] = clock.age_s
+    elif clock.spread is None:
+        missing["no-clock"] = 1
     if inputs.window_s < MIN_WINDOW_S:
         missing["short"] = MIN_WINDOW_S - inputs.window_s
     if inputs.rounds < MIN_ROUNDS:
         missing["few-rounds"] = MIN_ROUNDS - inputs.rounds
     if 0 < clock.readings < MIN_READINGS:
         missing["few-readings"] = MIN_READINGS - clock.readings
-    if clock.readings and clock.spread is None:
-        missing["no-clock"] = 1
     return missing
 
 
@@ -300,8 +300,8 @@ def _evidence(
         evidence["shared"] = True
     if x is not None:
         evidence["lock_from"] = _basis(inputs)
-        if clock.median_mhz:
-            evidence["clock_cost"] = 1 - x / clock.median_mhz
+    if x is not None and clock.median_mhz:
+        evidence["clock_cost"] = 1 - x / clock.median_mhz
     if inputs.solo_low_mhz:
         evidence["solo_low_mhz"] = {str(k): v for k, v in inputs.solo_low_mhz.items()}
     if inputs.locked_mhz is not None:

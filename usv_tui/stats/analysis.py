@@ -4,6 +4,7 @@ An `Analyst` looks at the last 20 seconds and at a bounded number of samples a r
 ratios go back to the epoch's start, in bounded memory.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -439,6 +440,8 @@ def _clock_evidence(loaded: TelemetryData, limited: Limits, now_ns: int) -> Cloc
     trace = _clock_trace(loaded)
     if trace is None:
         return ClockEvidence(
+            readings=int(loaded.t_ns.size),
+            age_s=float(now_ns - loaded.t_ns[-1]) / NS_PER_S if loaded.t_ns.size else math.inf,
             power_share=limited.power,
             thermal_share=limited.thermal,
             is_shared=loaded.is_shared,

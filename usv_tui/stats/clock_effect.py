@@ -157,9 +157,11 @@ def _equal_weight_bins(rows: Sequence[RowTrace], start: int, bins: int) -> Float
         inside = (at >= 0) & (at < bins)
         counts = np.bincount(at[inside], minlength=bins)
         sums = np.bincount(at[inside], weights=row.log_t[inside], minlength=bins)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            means = sums / counts
-        total += means - np.nanmean(means)
+        held = counts > 0
+        if not held.any():
+            continue
+        means = np.where(held, sums / np.maximum(counts, 1), math.nan)
+        total += means - means[held].mean()
     return total / len(rows)
 
 

@@ -53,13 +53,14 @@ def find_modes(
     lattice is not taken for modes. `n_eff` below the number of values asks for a deeper valley.
     """
     x = usable(np.asarray(values, np.float64))[-MAX_SAMPLES:]
-    n = x.size
-    if n < MIN_SAMPLES:
+    if x.size < MIN_SAMPLES:
         return None
     if tick > 0:
         rng = np.random.default_rng(seed)
-        x = x + (rng.random(n) - rng.random(n)) * tick
-        x = x[x > 0]
+        x = usable(x + (rng.random(x.size) - rng.random(x.size)) * tick)
+    n = x.size
+    if n < MIN_SAMPLES / 2:
+        return None
     y = np.sort(np.log(x))
     half = y.size // 2
     widths = y[half:] - y[: y.size - half]
@@ -69,11 +70,13 @@ def find_modes(
         return None
     centre = float(y[at + half // 2])
     effective = min(n_eff or n, n)
-    inside = y[np.abs(y - centre) <= _REACH * scale]
+    # Stragglers stay outside, a second mode does not, however far it is.
+    edge = int(_SMALLEST_MASS / 2 * n)
+    low = min(centre - _REACH * scale, float(y[edge]))
+    high = max(centre + _REACH * scale, float(y[n - 1 - edge]))
+    inside = y[(y >= low) & (y <= high)]
     low, high = float(inside[0]), float(inside[-1])
     width = (high - low) / _BINS
-    if width <= 0:
-        return None
     counts, _ = np.histogram(inside, bins=_BINS, range=(low, high))
     bandwidth = 0.7 * scale * max(20.0, effective) ** -0.2
     density = _smooth(counts.astype(np.float64), max(bandwidth / width, 0.5))

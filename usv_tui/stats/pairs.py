@@ -42,8 +42,6 @@ WANDER_FACTOR = 3.0
 
 _TUNED_AT = 400.0
 """Effective rounds at which the boundary is narrowest."""
-_LIMITED = 0.5
-"""A tick of at least this many robust deviations hides the noise: the timer limits."""
 
 
 def boundary(n_eff: float, alpha: float = ALPHA) -> float:
@@ -105,8 +103,9 @@ def median_interval(
     n_eff = n / tau
     z = boundary(n_eff, alpha) if any_time else normal_quantile(1 - alpha / 2)
     half = z * n / 2 / math.sqrt(n_eff)
-    low, high = math.floor(n / 2 - half), math.ceil(n / 2 + half)
-    inside = low >= 1 and high <= n
+    low = math.floor(n / 2 - half)
+    high = n + 1 - low
+    inside = low >= 1
     middle = [(n - 1) // 2, n // 2]
     part = np.partition(x, [*middle, low - 1, high - 1] if inside else middle)
     centre = float(part[middle[0]] + part[middle[1]]) / 2
@@ -170,11 +169,6 @@ def wander_interval(values: FloatArray) -> Interval | None:
     centre = median(x)
     half = WANDER_FACTOR * float(np.ptp(levels))
     return Interval(centre, centre - half, centre + half, x.size, MIN_EFFECTIVE)
-
-
-def is_timer_limited(values: FloatArray, tick: float) -> bool:
-    """True when the timer's step (same unit) hides the noise of these values."""
-    return tick > 0 and values.size > 0 and tick >= _LIMITED * madn(values)
 
 
 def answer(low: float | None, high: float | None, n_eff: float, band: float = BAND) -> Answer:
