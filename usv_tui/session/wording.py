@@ -22,7 +22,10 @@ _SENTENCES: dict[str, Words] = {
     "device lost": lambda e: f"THE DEVICE IS LOST: {e.get('reason', '')}",
     "no longer shared": lambda _: "the device is ours alone again",
     "not warmed up": lambda e: (
-        f"still moving after {e.get('warmup_max_s', '?')} s of warm-up: see its state word"
+        f"still moving after {e['warmup_max_s']:g} s of warm-up: see its state word"
+        if "warmup_max_s" in e
+        else f"its first {e['windows']} windows differ by {float(e['difference']):+.2%} from the rest: "
+        "a longer --warmup"
     ),
     "flush unavailable": lambda e: f"cold was asked for, but no flush: {e.get('reason', '')}",
     "out of memory, retrying": lambda e: (
