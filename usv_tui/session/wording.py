@@ -24,8 +24,8 @@ _SENTENCES: dict[str, Words] = {
     "not warmed up": lambda e: (
         f"still moving after {e['warmup_max_s']:g} s of warm-up: see its state word"
         if "warmup_max_s" in e
-        else f"its first {e['windows']} windows differ by {float(e['difference']):+.2%} from the rest: "
-        "a longer --warmup"
+        else f"its first {e['windows']} windows differ by {float(e['difference']):+.2%} "
+        "from the rest: a longer --warmup"
     ),
     "flush unavailable": lambda e: f"cold was asked for, but no flush: {e.get('reason', '')}",
     "out of memory, retrying": lambda e: (
