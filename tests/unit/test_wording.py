@@ -29,3 +29,13 @@ def test_an_unknown_code_shows_its_evidence():
 def test_evidence_that_is_missing_or_odd_is_no_error(evidence):
     """A damaged notice still gives a line."""
     assert "\n" not in said("stuck", **evidence)
+
+
+def test_both_ways_of_being_not_warm_have_words():
+    """M10: still moving at the cap of the warm-up, or seen afterwards in the first windows."""
+    assert said("not warmed up", warmup_max_s=10.0) == (
+        "still moving after 10 s of warm-up: see its state word"
+    )
+    assert said("not warmed up", difference=0.0312, windows=40, z=9.0) == (
+        "its first 40 windows differ by +3.12% from the rest: a longer --warmup"
+    )
