@@ -16,6 +16,7 @@ from usv_tui.model import (
     ClockState,
     DeviceInfo,
     Flag,
+    Reading,
     Reason,
     RowState,
     Verdict,
@@ -31,9 +32,11 @@ from usv_tui.records import (
     Fault,
     Gap,
     Output,
+    ProbeClock,
     Samples,
     Skip,
     State,
+    Telemetry,
 )
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.session.store import BIN_NS, Store
@@ -707,3 +710,21 @@ def test_a_block_that_was_cut_short_counts_what_it_has():
     assert store.rows[0].round.view().tolist() == [4]
     assert store.rows[1].round.view().tolist() == [4, 5]
     assert store.snapshot(0).rounds == 6
+
+
+def test_the_streams_own_clock_stands_before_the_polled_one():
+    """Samples near an in-stream reading carry it, the others the last polled one of a second."""
+    store = Store()
+    store.apply(
+        [
+            Telemetry(Reading(device="d", at_ns=NS_PER_S, sm_mhz=1500.0)),
+            ProbeClock(0, [2 * NS_PER_S], [1605.0]),
+        ]
+    )
+    starts = np.array([NS_PER_S // 2, NS_PER_S + 1, 2 * NS_PER_S - 1000, 4 * NS_PER_S])
+
+    mhz, in_stream = store.sample_clock(starts)
+
+    assert mhz.tolist()[1:3] == [1500.0, 1605.0]
+    assert np.isnan(mhz[[0, 3]]).all()
+    assert in_stream.tolist() == [False, False, True, False]

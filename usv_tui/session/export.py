@@ -14,8 +14,8 @@ import numpy as np
 
 from usv_tui.errors import UsageError
 from usv_tui.model import Flag
-from usv_tui.session.snapshot import RowView, Snapshot, Stats
-from usv_tui.session.store import RowStore, Store
+from usv_tui.session.snapshot import FloatArray, RowView, Snapshot, Stats
+from usv_tui.session.store import Store
 
 JSON_SCHEMA = 1
 
@@ -40,7 +40,7 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
         "clocks": msgspec.to_builtins(snapshot.clocks),
         "advice": msgspec.to_builtins(snapshot.advice),
         "rounds": snapshot.rounds,
-        "rows": [_row(store.rows[view.bench], view, start_ns) for view in _real(snapshot, store)],
+        "rows": [_row(store, view, start_ns) for view in _real(snapshot, store)],
         "telemetry": _telemetry(store, start_ns),
         "epochs": [
             {"label": e.label, "from_s": _seconds(e.from_ns, start_ns)} for e in snapshot.epochs
@@ -61,8 +61,10 @@ def _real(snapshot: Snapshot, store: Store) -> Iterator[RowView]:
     return (view for view in snapshot.rows if view.bench in store.rows)
 
 
-def _row(row: RowStore, view: RowView, start_ns: int) -> dict[str, Any]:
+def _row(store: Store, view: RowView, start_ns: int) -> dict[str, Any]:
+    row = store.rows[view.bench]
     info = row.info
+    mhz, in_stream = store.sample_clock(row.t_ns.view())  # type: ignore[arg-type]
     return {
         "name": info.name,
         "bench": info.bench,
@@ -101,8 +103,18 @@ def _row(row: RowStore, view: RowView, start_ns: int) -> dict[str, Any]:
             "host_ns": (row.host_ns or row.window_ns).view().tolist(),
             "round": row.round.view().tolist(),
             "flags": [flag_names(int(f)) for f in row.flags.view()],
+            "sm_mhz": _nullable(mhz),
+            "sm_source": clock_sources(mhz, in_stream),
         },
     }
+
+
+def clock_sources(mhz: FloatArray, in_stream: np.ndarray) -> list[str]:
+    """Where each sample's clock comes from: in-stream, polled, or nowhere."""
+    words: list[str] = np.where(
+        np.isfinite(mhz), np.where(in_stream, "in-stream", "polled"), ""
+    ).tolist()
+    return words
 
 
 def _stats(stats: Stats) -> dict[str, Any]:
@@ -153,17 +165,21 @@ def _finite(value: Any) -> Any:
 
 
 def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
-    """One line a sample, with the latest telemetry reading at its start and that reading's age."""
+    """One line a sample, with the latest telemetry reading at its start and that reading's age.
+
+    `sm_mhz` is the stream's own clock where a probe measured it (`sm_source` in-stream).
+    """
     fields = ("sm_mhz", "temp_c", "power_mw")
     writer = csv.writer(out, lineterminator="\n")
     head = ["name", "round", "t_s", "seconds", "window_ns", "inner", "host_ns", "flags"]
-    writer.writerow([*head, *fields, "telemetry_age_s"])
+    writer.writerow([*head, *fields, "telemetry_age_s", "sm_source"])
     telemetry_t = store.telemetry_columns.t_ns.view()
     columns = [store.telemetry_columns.fields[name].view() for name in fields]
     for view in _real(snapshot, store):
         row = store.rows[view.bench]
         times = row.t_ns.view()
         nearest = np.searchsorted(telemetry_t, times, side="right") - 1
+        mhz, in_stream = store.sample_clock(times)  # type: ignore[arg-type]
         data = zip(
             row.round.view().tolist(),
             times.tolist(),
@@ -173,14 +189,19 @@ def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
             (row.host_ns or row.window_ns).view().tolist(),
             row.flags.view().tolist(),
             nearest.tolist(),
+            mhz.tolist(),
+            in_stream.tolist(),
             strict=True,
         )
-        for round_, t, seconds, window, inner, host, flags, index in data:
+        for round_, t, seconds, window, inner, host, flags, index, clock, is_own in data:
             extra: list[Any] = [""] * (len(fields) + 1)
             if index >= 0:
                 values = [column[index] for column in columns]
                 extra = [f"{v:.12g}" if math.isfinite(v) else "" for v in values]
                 extra.append(repr((t - int(telemetry_t[index])) / 1e9))
+            extra.append("polled" if extra[0] else "")
+            if is_own:
+                extra[0], extra[-1] = f"{clock:.12g}", "in-stream"
             writer.writerow(
                 [
                     row.info.name,

@@ -86,6 +86,8 @@ _LOG_LINES = 2_000
 _RATE_NS = 2 * NS_PER_S
 _ENERGY_NS = 60 * NS_PER_S
 _ENERGY_ROWS = 4
+_PROBE_NEAR_NS = NS_PER_S // 5
+_LOOK_BACK_NS = 60 * NS_PER_S
 _ENERGY_SAMPLES = 4096
 _OURS = (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
 
@@ -258,7 +260,9 @@ class Store:
     def __init__(self) -> None:
         self.rows: dict[int, RowStore] = {}
         self.telemetry_columns = TelemetryColumns()
-        self.probe: dict[int, tuple[list[int], list[float]]] = {}
+        self.probe_t_ns = Column(np.int64)
+        self.probe_mhz = Column(np.float64)
+        """The clock measured inside the stream, where there is a probe."""
         self.window = DEFAULT_WINDOW
         self.baseline: int | None = None
         self.failed = False
@@ -403,9 +407,8 @@ class Store:
             at = f" at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
             self.log(record.at_ns, "event", f"advice: {advice.verdict}{at}")
         elif isinstance(record, ProbeClock):
-            times, values = self.probe.setdefault(0, ([], []))
-            times += record.at_ns
-            values += record.sm_mhz
+            self.probe_t_ns.extend(np.array(record.at_ns, dtype=np.int64))
+            self.probe_mhz.extend(np.array(record.sm_mhz, dtype=np.float64))
         elif isinstance(record, Fault):
             hint = f" ({record.hint})" if record.hint else ""
             self.log(record.at_ns, "error", f"{record.message}{hint}")
@@ -487,7 +490,7 @@ class Store:
         locked = self._clocks.locked_mhz if self._clocks.hold in _OURS else None
         analysis = self._analyst.update(
             rows,
-            self._telemetry_data(),
+            self._telemetry_data(now_ns),
             now_ns,
             epoch_ns=self._epochs[-1].from_ns if self._epochs else 0,
             locked_mhz=locked,
@@ -537,22 +540,53 @@ class Store:
         row = self.rows[bench]
         return self._analyst.settled_median(row.data(None, 0.0), now_ns)
 
-    def _telemetry_data(self) -> TelemetryData:
+    def sample_clock(self, t_ns: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """The clock of samples that started at these times, and where it is the stream's own.
+
+        In-stream where a probe measured within 0.2 s, else the last polled reading of the second
+        before; NaN where neither is known.
+        """
+        polled_t = self.telemetry_columns.t_ns.view()
+        polled = self.telemetry_columns.fields["sm_mhz"].view()
+        mhz = np.full(len(t_ns), np.nan)
+        if len(polled_t):
+            index = np.searchsorted(polled_t, t_ns, side="right") - 1
+            known = (index >= 0) & (t_ns - polled_t[index.clip(0)] <= NS_PER_S)
+            mhz[known] = polled[index[known]]
+        in_stream = np.zeros(len(t_ns), bool)
+        probe_t: IntArray = self.probe_t_ns.view()  # type: ignore[assignment]
+        if len(probe_t):
+            right = np.searchsorted(probe_t, t_ns).clip(0, len(probe_t) - 1)
+            left = (right - 1).clip(0)
+            nearer = np.abs(probe_t[left] - t_ns) <= np.abs(probe_t[right] - t_ns)
+            nearest = np.where(nearer, left, right)
+            in_stream = np.abs(probe_t[nearest] - t_ns) <= _PROBE_NEAR_NS
+            mhz[in_stream] = self.probe_mhz.view()[nearest[in_stream]]
+        return mhz, in_stream
+
+    def _telemetry_data(self, now_ns: int) -> TelemetryData:
+        """The last minute of readings; the clock is the stream's own where it was measured."""
         columns = self.telemetry_columns
-        if not columns.t_ns.n:
+        part = columns.between(now_ns - _LOOK_BACK_NS, now_ns + 1)
+        t_ns: IntArray = columns.t_ns.view()[part]  # type: ignore[assignment]
+        if not len(t_ns):
             return TelemetryData.none()
+        fields = {name: column.view()[part] for name, column in columns.fields.items()}
+        sm_mhz: FloatArray = fields["sm_mhz"]  # type: ignore[assignment]
+        if self.probe_t_ns.n:
+            measured, in_stream = self.sample_clock(t_ns)
+            sm_mhz = np.where(in_stream, measured, sm_mhz)
         reading, device = self._reading, self._device
         return TelemetryData(
-            t_ns=columns.t_ns.view(),  # type: ignore[arg-type]
-            sm_mhz=columns.fields["sm_mhz"].view(),  # type: ignore[arg-type]
-            temp_c=columns.fields["temp_c"].view(),  # type: ignore[arg-type]
-            reasons=columns.reasons.view(),  # type: ignore[arg-type]
-            power_ns=columns.throttle_ns["power"].view(),  # type: ignore[arg-type]
-            thermal_ns=columns.throttle_ns["thermal"].view(),  # type: ignore[arg-type]
-            low_mhz=columns.fields["sm_mhz_min"].view()  # type: ignore[arg-type]
-            if columns.has_low
-            else None,
-            supported_mhz=tuple(device.supported_sm_mhz) if device else (),
+            t_ns=t_ns,
+            sm_mhz=sm_mhz,
+            temp_c=fields["temp_c"],  # type: ignore[arg-type]
+            reasons=columns.reasons.view()[part],  # type: ignore[arg-type]
+            power_ns=columns.throttle_ns["power"].view()[part],  # type: ignore[arg-type]
+            thermal_ns=columns.throttle_ns["thermal"].view()[part],  # type: ignore[arg-type]
+            low_mhz=fields["sm_mhz_min"] if columns.has_low else None,  # type: ignore[arg-type]
+            supported_mhz=tuple(self._clocks.supported_mhz)
+            or (tuple(device.supported_sm_mhz) if device else ()),
             is_shared=bool(reading and reading.others),
         )
 
