@@ -4,10 +4,9 @@ import pytest
 
 from tests.fakes.fake_cuda import FakeTorch
 from usv_tui.engine.events import EventTimer
-from usv_tui.engine.lie import Lie, LieRow, measure_lie
+from usv_tui.engine.lie import measure_lie
 from usv_tui.engine.timers import WallTimer
 from usv_tui.model import Benchmark
-from usv_tui.report import lie as report
 from usv_tui.sim.device import load
 from usv_tui.timesource import ManualTime
 
@@ -107,26 +106,3 @@ def test_a_slow_row_is_called_few_times() -> None:
     measure_lie([benchmark], "cpu", WallTimer(clock=time.now_ns), time.now_ns)
 
     assert len(calls) <= 15
-
-
-def test_the_table_has_one_unit_and_says_what_it_lacks() -> None:
-    """Byte for byte: four times, the factor, and the two lines under them."""
-    lie = Lie(
-        (
-            LieRow("matmul[1024]", 0.812, 31e-6, 1.375e-3, 1.361e-3),
-            LieRow("broken", error="ValueError: no"),
-        ),
-        "event",
-        "how much of the work a host clock misses when nobody waits",
-    )
-
-    assert report.render(lie) == (
-        "benchmark     no sync us  one sync us  event us  first call us  work / nod  failed\n"
-        + "-" * 90
-        + "\n"
-        "matmul[1024]      31.000     1375.000  1361.000     812000.000         44x\n"
-        "broken                 —            —         —              —           —  "
-        "ValueError: no\n"
-        "\n"
-        "shows  how much of the work a host clock misses when nobody waits"
-    )
