@@ -22,6 +22,7 @@ from usv_tui.records import (
     Device,
     End,
     Fault,
+    Gap,
     Mark,
     Noted,
     Output,
@@ -118,6 +119,9 @@ class LiveSession:
         self._told_untrusted = False
         self._temp_sent: float | None = None
         self._stuck: set[int] = set()
+        self._phase = ""
+        self._busy_since_ns = 0
+        """Since when samples can be expected: not while measuring stood still on purpose."""
         self._is_paused = False
         self._paused_ns = 0
         self._is_resting = False
@@ -158,6 +162,8 @@ class LiveSession:
                 self._diagnosis.know(_roofline(record))
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
+            elif isinstance(record, Gap):
+                self._busy_since_ns = now_ns
             elif isinstance(record, Telemetry):
                 self._tell_temperature(record.reading.temp_c)
                 if self.desk is not None:
@@ -253,9 +259,13 @@ class LiveSession:
             self._source.command(Command("temp", f"{temp_c:g}"))
 
     def _look_for_hang(self, now_ns: int) -> list[AnyRecord]:
-        last_ns = self.store.last_sample_ns
-        measuring = self.store.phase in ("warming", "measuring") and not self._is_paused
-        if not measuring or not last_ns or now_ns - last_ns < STUCK_NS:
+        phase = self.store.phase
+        if phase != self._phase:
+            self._phase = phase
+            self._busy_since_ns = now_ns
+        last_ns = max(self.store.last_sample_ns, self._busy_since_ns)
+        measuring = phase in ("warming", "measuring") and not self._is_paused
+        if not measuring or now_ns - last_ns < STUCK_NS:
             back = [
                 State(now_ns, bench, RowState.RUNNING)
                 for bench in self._stuck
