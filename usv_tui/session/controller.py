@@ -26,6 +26,7 @@ from usv_tui.records import (
     Mark,
     Noted,
     Output,
+    Progress,
     Start,
     State,
     Telemetry,
@@ -119,7 +120,6 @@ class LiveSession:
         self._told_untrusted = False
         self._temp_sent: float | None = None
         self._stuck: set[int] = set()
-        self._phase = ""
         self._busy_since_ns = 0
         """Since when samples can be expected: not while measuring stood still on purpose."""
         self._is_paused = False
@@ -162,7 +162,7 @@ class LiveSession:
                 self._diagnosis.know(_roofline(record))
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
-            elif isinstance(record, Gap):
+            elif isinstance(record, Gap | Progress):
                 self._busy_since_ns = now_ns
             elif isinstance(record, Telemetry):
                 self._tell_temperature(record.reading.temp_c)
@@ -259,12 +259,8 @@ class LiveSession:
             self._source.command(Command("temp", f"{temp_c:g}"))
 
     def _look_for_hang(self, now_ns: int) -> list[AnyRecord]:
-        phase = self.store.phase
-        if phase != self._phase:
-            self._phase = phase
-            self._busy_since_ns = now_ns
         last_ns = max(self.store.last_sample_ns, self._busy_since_ns)
-        measuring = phase in ("warming", "measuring") and not self._is_paused
+        measuring = self.store.phase in ("warming", "measuring") and not self._is_paused
         if not measuring or now_ns - last_ns < STUCK_NS:
             back = [
                 State(now_ns, bench, RowState.RUNNING)
