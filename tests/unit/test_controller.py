@@ -11,6 +11,7 @@ from usv_tui.records import (
     Command,
     End,
     Fault,
+    Gap,
     Mark,
     Noted,
     Progress,
@@ -433,3 +434,44 @@ def test_the_stuck_notice_is_on_record(journal):
     saved = list(read(journal.path))
     assert [r.notice.code for r in saved if isinstance(r, Noted)] == ["stuck"]
     assert any(isinstance(r, State) and r.state is RowState.STUCK for r in saved)
+
+
+def test_a_hang_in_the_first_window_is_named():
+    """A row that never gave a sample is blamed as well, counted from when it began."""
+    session, source, clock = open_session()
+    source.queue += [*fake.two_rows(10)[1:-2], fake.phase("warming")]
+    session.pump()
+    source.running = (0,)
+
+    for _ in range(12):
+        clock.advance(NS_PER_S)
+        session.pump()
+
+    assert session.store.rows[0].state is RowState.STUCK
+    assert len(log(session, "warn")) == 1
+
+
+@pytest.mark.parametrize("why", ["paused", "pace"])
+def test_the_first_call_after_standing_still_is_not_stuck(why):
+    """A minute's pause or a pace's rest is not counted as a minute inside the call after it."""
+    session, source, clock = open_session()
+    measuring(source)
+    session.pump()
+    if why == "paused":
+        session.toggle_pause()
+        source.queue += [fake.phase("paused")]
+        session.pump()
+    clock.advance(60 * NS_PER_S)
+    session.pump()
+
+    if why == "paused":
+        session.toggle_pause()
+        source.queue += [fake.phase("measuring", clock.now_ns())]
+    source.queue += [Gap(BEGIN_NS, clock.now_ns(), why)]
+    source.running = (1,)
+    session.pump()
+    clock.advance(NS_PER_S)
+    session.pump()
+
+    assert session.store.rows[1].state is not RowState.STUCK
+    assert log(session, "warn") == []
