@@ -306,6 +306,10 @@ class Runner:
             flusher = self._flusher
             if doubt is not None:
                 self._note(doubt.code, row, doubt.evidence, level="warn")
+        elif mode is CacheMode.COLD and flusher is not None:
+            doubt = flusher.doubt(slot.inner, is_cold_each=slot.cold_each)
+            if doubt is not None:
+                self._note(doubt.code, row, doubt.evidence, level="warn")
         self._emit(
             Calibrated(
                 self._time.now_ns(),
@@ -689,7 +693,7 @@ class Runner:
         message = _one_line(error)
         fatal = any(word in message for word in _FATAL_WORDS)
         if not kind:
-            kind = failure_kind(error, row.n)
+            kind = failure_kind(error, 0 if row.slot is None else 1)
         text = "".join(traceback.format_exception(error))
         self._emit(BenchError(self._time.now_ns(), row.bench, kind, message, text, fatal))
         self._state(row, RowState.FAILED, message)
