@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -89,6 +88,8 @@ def _to_stdout(write: Callable[[TextIO], object]) -> None:
 
 def _run(argv: list[str]) -> int:
     if "--version" in argv:
+        from importlib import metadata
+
         _print(f"usv-tui {metadata.version('usv-tui')}")
         return int(ExitCode.OK)
     args = options.run_parser().parse_args(argv)
