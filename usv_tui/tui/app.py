@@ -8,6 +8,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -181,8 +182,6 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
 
     def on_load(self) -> None:
         """Leave the standard streams as the caller set them: they belong to the user's code."""
-        import sys  # noqa: PLC0415  the streams as they are now
-
         self._capture_stdout = sys.stdout  # type: ignore[assignment]
         self._capture_stderr = sys.stderr  # type: ignore[assignment]
 
