@@ -13,33 +13,44 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
+import torch
 from pty_run import run
 
 from usv_tui.model import EXCLUDED
 from usv_tui.session.journal import read
 from usv_tui.session.store import Store
 
-SUITE = '''
+SUITE = """
 import torch
 torch.set_num_threads(1)
 
 def bench_kernel(device):
-    """{us} us of small launches, as a loop of kernels would be."""
     a = torch.zeros(64)
     b = torch.ones(64)
-    import time
-    def work(n):
-        for _ in range(n):
+    def work():
+        for _ in range({launches}):
             torch.add(a, b, out=a)
-    work(1000)
-    start = time.perf_counter()
-    work(2000)
-    n = max(1, round({us} * 1e-6 / ((time.perf_counter() - start) / 2000)))
-    return lambda: work(n)
-'''
+    return work
+"""
+
+
+def launches_for(us: int) -> int:
+    """How many small launches take so long here; asked once, so that all modes time the same."""
+    torch.set_num_threads(1)
+    a, b = torch.zeros(64), torch.ones(64)
+    best = float("inf")
+    for _ in range(20):
+        start = time.perf_counter()
+        for _ in range(1000):
+            torch.add(a, b, out=a)
+        best = min(best, time.perf_counter() - start)
+    return max(1, round(us * 1e-6 * 1000 / best))
+
+
 MODES = {
     "headless": ["--headless"],
     "screen": ["--fps", "10"],
@@ -86,7 +97,7 @@ def main() -> int:
         os.environ["XDG_STATE_HOME"] = name
         for us in (50, 500, 5000):
             suite = folder / f"kernel_{us}.py"
-            suite.write_text(SUITE.format(us=us), encoding="utf-8")
+            suite.write_text(SUITE.format(launches=launches_for(us)), encoding="utf-8")
             ratios: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
             for turn in range(turns):
                 order = list(MODES) if turn % 2 else list(MODES)[::-1]

@@ -28,6 +28,14 @@ class Column:
         self._data[self.n : end] = values
         self.n = end
 
+    def append(self, value: float) -> None:
+        """Append one value, without the detour of an array."""
+        if self.n == len(self._data):
+            self.extend(np.array([value]))
+            return
+        self._data[self.n] = value
+        self.n += 1
+
     def view(self, start: int = 0) -> NDArray[np.generic]:
         """The elements from `start` on, without a copy."""
         return self._data[start : self.n]
@@ -87,6 +95,9 @@ class Bins:
         if not len(t_ns):
             return
         ids = t_ns // self.width_ns
+        if ids[0] == ids[-1] == self._open_id:
+            self._open.append(seconds)
+            return
         edges = np.flatnonzero(np.diff(ids)) + 1
         starts = np.concatenate(([0], edges))
         stops = np.concatenate((edges, [len(ids)]))
@@ -100,18 +111,16 @@ class Bins:
     def _close(self) -> None:
         if not self._open:
             return
-        values = self._open[0] if len(self._open) == 1 else np.concatenate(self._open)
+        values = np.concatenate(self._open)
         self._open = []
-        one = np.empty(1)
-        for column, value in (
-            (self._t, self._open_id * self.width_ns),
-            (self._low, values.min()),
-            (self._high, values.max()),
-            (self._median, np.median(values)),
-            (self._n, len(values)),
-        ):
-            one[0] = value
-            column.extend(one)
+        values.sort()
+        middle = len(values) // 2
+        median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+        self._t.append(self._open_id * self.width_ns)
+        self._low.append(values[0])
+        self._high.append(values[-1])
+        self._median.append(median)
+        self._n.append(len(values))
 
     def series(self, from_ns: int, to_ns: int) -> BinSeries:
         """The closed bins that start within [from_ns, to_ns)."""

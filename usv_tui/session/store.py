@@ -128,6 +128,12 @@ class RowStore:
         self._stats_key: tuple[int, int] | None = None
         self._rolling = Stats()
         self._whole = Stats()
+        self._uncounted: list[FloatArray] = []
+        """Values that the histogram has not taken in yet."""
+        self._whole_at = (0, 0)
+        """Time and sample count of the last look at the whole epoch."""
+        self._trend: tuple[float, ...] = ()
+        self._trend_ns = 0
 
     def add(
         self,
@@ -161,13 +167,15 @@ class RowStore:
         values = seconds[counted & ~stalled]
         if len(values):
             self.recent.extend(values)
-            self.histogram.add(values)
+            self._uncounted.append(values)
 
     def start_epoch(self) -> None:
         """Statistics forget; the samples stay."""
         self.epoch_start = self.t_ns.n
         self.recent.clear()
         self.histogram = LogHistogram()
+        self._uncounted = []
+        self._whole_at = (0, 0)
         self.n_excluded = 0
         self.stalls = 0
         self._stalls = StallFinder()
@@ -207,12 +215,23 @@ class RowStore:
             self.inner.view(start)[good].astype(np.int64),
         )
 
-    def statistics(self, window: int) -> tuple[Stats, Stats]:
-        """Rolling and whole-epoch statistics; computed only when there is something new."""
+    def statistics(
+        self, window: int, now_ns: int, *, is_final: bool = False
+    ) -> tuple[Stats, Stats]:
+        """Rolling and whole-epoch statistics; computed only when there is something new.
+
+        The whole epoch moves slowly: it is looked at when 2 % of samples or half a second came on.
+        """
         key = (self.t_ns.n, window)
         if key != self._stats_key:
             self._stats_key = key
             self._rolling = _stats(summary(self.recent.last(window)))
+        looked_ns, n = self._whole_at
+        grown = self.t_ns.n - n
+        if self._uncounted and (is_final or grown * 50 >= n or now_ns - looked_ns >= NS_PER_S // 2):
+            self._whole_at = (now_ns, self.t_ns.n)
+            self.histogram.add(np.concatenate(self._uncounted))
+            self._uncounted = []
             self._whole = _stats(self.histogram.summary())
         return self._rolling, self._whole
 
@@ -226,16 +245,20 @@ class RowStore:
     def trend(self, now_ns: int, start_ns: int) -> tuple[float, ...]:
         """Medians of the last minute in equal bins, NaN where nothing was measured."""
         from_ns = max(start_ns, now_ns - TREND_NS)
+        n = min(TREND_BINS, max(1, int((now_ns - from_ns) // BIN_NS)))
+        # Nothing is seen of a shift by less than half a bin.
+        if self._trend and abs(now_ns - self._trend_ns) < (now_ns - from_ns) // (2 * n):
+            return self._trend
         bins = self.bins.series(from_ns - from_ns % BIN_NS, now_ns)
         if not len(bins.t_ns):
             return ()
-        n = min(TREND_BINS, max(1, int((now_ns - from_ns) // BIN_NS)))
         slot = np.minimum((bins.t_ns - from_ns).clip(0) * n // max(1, now_ns - from_ns), n - 1)
         total = np.bincount(slot, weights=bins.median_s, minlength=n)
         count = np.bincount(slot, minlength=n)
         with np.errstate(divide="ignore", invalid="ignore"):
             means = np.where(count > 0, total / count, np.nan)
-        return tuple(means.tolist())
+        self._trend, self._trend_ns = tuple(means.tolist()), now_ns
+        return self._trend
 
 
 def _stats(s: Summary) -> Stats:
@@ -763,7 +786,7 @@ class Store:
             return
         for part in parts:
             yield from self._with_phases(part, children, now_ns, shares)
-        rest = _rest([part.statistics(self.window) for part in parts], view)
+        rest = _rest([part.statistics(self.window, now_ns) for part in parts], view)
         yield RowView(
             bench=-1 - row.info.bench,
             name="unaccounted",
@@ -777,7 +800,7 @@ class Store:
         self, row: RowStore, now_ns: int, shares: tuple[tuple[str, float], ...]
     ) -> RowView:
         info = row.info
-        rolling, whole = row.statistics(self.window)
+        rolling, whole = row.statistics(self.window, now_ns, is_final=self.has_ended)
         median = rolling.median_s
         base = self.baseline_of(row)
         cal = row.calibrated
