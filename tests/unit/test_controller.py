@@ -1,11 +1,14 @@
+from itertools import pairwise
+
 import pytest
 
 from tests.fakes import session as fake
 from tests.fakes.live import FakeWatcher, open_session
 from tests.fakes.session import BEGIN_NS, MS
 from usv_tui.errors import ExitCode
-from usv_tui.model import RowState
+from usv_tui.model import Advice, RowState, Verdict
 from usv_tui.records import (
+    Advised,
     BenchError,
     Chosen,
     Command,
@@ -21,6 +24,8 @@ from usv_tui.records import (
 from usv_tui.session import journal as journal_module
 from usv_tui.session.capture import OutputCapture
 from usv_tui.session.journal import Journal, read
+from usv_tui.session.store import Store
+from usv_tui.stats.analysis import Analysis
 from usv_tui.timesource import NS_PER_S
 
 ENDED = Progress(BEGIN_NS, "ended", "20 samples a row")
@@ -475,3 +480,55 @@ def test_the_first_call_after_standing_still_is_not_stuck(why):
 
     assert session.store.rows[1].state is not RowState.STUCK
     assert log(session, "warn") == []
+
+
+# -- what the statistics say
+
+
+def analysed(session, monkeypatch, **found):
+    """Let the statistics say something at every look."""
+    monkeypatch.setattr(
+        session.store, "analyse", lambda now_ns, is_final=False: Analysis(at_ns=now_ns, **found)
+    )
+
+
+def test_advice_is_on_record_when_it_changes(journal, monkeypatch):
+    """A verdict that stays the same is saved once, a new one again; at most once a second."""
+    session, source, clock = open_session(journal=journal)
+    measuring(source)
+    looks = []
+    advice = [Advice(verdict=Verdict.WAIT), Advice(verdict=Verdict.WAIT, std_now=0.01)]
+    advice += [Advice(verdict=Verdict.LOCK, lock_mhz=1305)] * 3
+
+    def analyse(now_ns, is_final=False):
+        looks.append(now_ns)
+        return Analysis(at_ns=now_ns, advice=advice[min(len(looks), len(advice)) - 1])
+
+    monkeypatch.setattr(session.store, "analyse", analyse)
+    for _ in range(44):
+        clock.advance(NS_PER_S // 10)
+        session.pump()
+    session.close("quit")
+
+    saved = [r.advice for r in read(journal.path) if isinstance(r, Advised)]
+    assert [(a.verdict, a.lock_mhz) for a in saved] == [(Verdict.WAIT, None), (Verdict.LOCK, 1305)]
+    assert min(b - a for a, b in pairwise(looks[:-1])) > NS_PER_S
+
+
+def test_a_control_row_that_differs_is_said_once_and_spoils_the_run(monkeypatch):
+    """S10: when the baseline differs from itself no ratio can be trusted: an error, and exit 6."""
+    session, source, clock = open_session()
+    source.queue += [*fake.two_rows(10)[1:], fake.row(2, "a (control)", control_of=0)]
+    session.pump()
+    analysed(session, monkeypatch, untrusted=(2,))
+    monkeypatch.setattr(Store, "analysis", property(lambda _: Analysis(untrusted=(2,))))
+
+    for _ in range(5):
+        clock.advance(2 * NS_PER_S)
+        session.pump()
+    source.last_words = [ENDED]
+    session.close("")
+
+    [error] = log(session, "error")
+    assert error.startswith("a (control): the control row is the baseline again, and differs")
+    assert session.exit_code() is ExitCode.INCONCLUSIVE

@@ -902,3 +902,87 @@ def test_samples_of_a_queue_are_all_harvested_at_the_end():
     assert rounds == list(range(len(rounds)))
     assert all(block.host_ns for block in blocks)
     assert min(Counter(s.bench for s in loop.counted()).values()) >= 100
+
+
+def test_a_lock_that_changed_something_is_followed_by_a_ramp():
+    """C14: `ramp` starts an epoch with the lock's own label, and a second that is not counted."""
+    loop = Loop(max_time_s=4.0)
+    loop.add("a")
+    loop.at(2.0, "ramp", "locked 1305 MHz")
+
+    loop.run()
+
+    [mark] = loop.of(Mark)
+    assert mark.label == "locked 1305 MHz"
+    ramp = [s for s in loop.samples() if s.flags & Flag.RAMP]
+    assert ramp[0].start_ns >= mark.at_ns
+    assert (ramp[-1].start_ns - mark.at_ns) / NS_PER_S == pytest.approx(1.0, abs=0.01)
+
+
+def test_time_may_be_up_while_it_warms_up():
+    """A limit shorter than the warm-up ends the run with all samples flagged."""
+    loop = Loop(max_time_s=1.5, warmup_max_s=30.0)
+    loop.add("a", lambda call: round(MS * 1.001**call))
+
+    assert loop.run() == "max time 1.5 s"
+    assert len(loop.samples()) > 100
+    assert loop.counted() == []
+
+
+def test_a_row_that_fails_while_caches_are_called_back_retires_alone():
+    """An untimed call after a frame may be the one that raises: the others go on."""
+    loop = Loop(iters=50)
+    loop.gate = CountingGate(loop)
+    failing = []
+    loop.add("good", MS // 10)
+    loop.add(
+        "bad",
+        MS // 10,
+        reset=lambda: failing and 1 / 0,
+    )
+
+    def ask():
+        loop.gate.wanted = 1
+
+    loop.time.at(0.003, ask)
+    serve = loop.gate.serve
+
+    def serve_and_break(bound_ns):
+        failing.append(True)
+        return serve(bound_ns)
+
+    loop.gate.serve = serve_and_break
+
+    loop.run()
+
+    assert [(e.bench, e.kind) for e in loop.of(BenchError)] == [(1, "ZeroDivisionError")]
+    assert len(loop.counted(0)) == 50
+
+
+def test_what_the_timer_finds_in_a_primed_row_is_noticed():
+    """A timer's own diagnosis of a row stands in the record, on that row."""
+    loop = Loop(iters=3)
+    loop.add("a")
+    loop.add("b")
+    examine = loop.timer.examine
+    loop.timer.examine = lambda slot: (
+        [("synchronises", {"where": "fn"})] if slot.bench == 1 else examine(slot)
+    )
+
+    loop.run()
+
+    [notice] = [record.notice for record in loop.of(Noted)]
+    assert (notice.code, notice.bench, notice.level) == ("synchronises", 1, "warn")
+
+
+def test_a_row_that_fails_in_calibration_is_not_timed():
+    """Raising at its third call, before any sample: it retires, the other is measured."""
+    loop = Loop(iters=10)
+    loop.add("a")
+    loop.add("b", result=raising((3, RuntimeError("third"))))
+
+    loop.run()
+
+    assert [e.message for e in loop.of(BenchError)] == ["RuntimeError: third"]
+    assert loop.samples(1) == []
+    assert len(loop.counted(0)) == 10
