@@ -296,6 +296,59 @@ def test_a_row_that_ran_alone_shows_the_clock_it_gets() -> None:
     assert found.solo_low_mhz == {1: 1500.0}
 
 
+def test_solo_clocks_survive_a_mark_but_are_not_taken_under_a_lock() -> None:
+    """Going back to all rows begins an epoch; what a row gets alone stays known."""
+    rows = [row(0, seconds=5), row(1, seconds=26)]
+    found = []
+    for lock in (1700, None):
+        analyst = Analyst()
+        for second in range(10, 27):
+            given = [until(r, second * S) for r in rows]
+            analyst.update(given, still(26), second * S, locked_mhz=lock)
+        analyst.reset()
+        found.append(analyst.update([], still(26), 27 * S).solo_low_mhz)
+
+    assert found == [{}, {1: 1700.0}]
+
+
+def test_seconds_long_kernels_get_a_longer_window() -> None:
+    """1.6 s a call: trend, clock effect and advice come from minutes instead of 20 s."""
+    scenario = SCENARIOS["power-cap"]
+    slow = replace(
+        scenario, kernels=tuple(replace(k, t0_ns=1000 * k.t0_ns) for k in scenario.kernels)
+    )
+    run = trace(slow, "h100", 3, 330.0)
+    *_, last = follow(run, from_s=250, to_s=300)
+
+    assert last.rows[0].drift.word is StateWord.SETTLED
+    assert (last.rows[0].drift.window_s or 0) > 200
+    assert last.rows[0].effect.alpha == pytest.approx(run.local_alpha(0), abs=0.2)
+    assert last.advice.verdict is not Verdict.UNKNOWN
+
+
+def test_the_median_of_a_settled_row_starts_in_its_own_epoch() -> None:
+    """Samples from before a mark never reach it."""
+    data = row(0, seconds=40)
+    data.window_ns[: 15 * 200] *= 2
+    analyst = Analyst()
+    for second in range(16, 41):
+        analyst.update([until(data, second * S)], still(40), second * S, epoch_ns=15 * S)
+    found = analyst.settled_median(data, 40 * S)
+
+    assert found is not None
+    assert found.n == pytest.approx(25 * 200, abs=5)
+    assert found.centre == pytest.approx(math.log(1e-3), abs=1e-3)
+
+
+def test_a_timers_step_is_the_smaller_of_what_it_says_and_what_samples_show() -> None:
+    """A clock that claims 100 us steps but shows 1 us differences limits nothing."""
+    coarse = row(0, tick_ns=100_000.0)
+    stuck = row(0, tick_ns=100_000.0, window_ns=np.full(5000, 1_000_000))
+
+    assert not analyse([coarse], still()).rows[0].is_timer_limited
+    assert analyse([stuck], still()).rows[0].is_timer_limited
+
+
 def test_a_settled_rows_median_gets_an_interval() -> None:
     """None before it has settled; then it holds the truth."""
     analyst = Analyst()

@@ -22,6 +22,9 @@ from usv_tui.stats.inputs import TelemetryData, limits
 
 MIN_WINDOW_S = 8.0
 MIN_ROUNDS = 120
+LONG_WINDOW_S = 240.0
+MIN_ROUNDS_LONG = 48
+"""Rows of seconds each: after four minutes these have to do."""
 MIN_READINGS = 40
 MAX_AGE_S = 1.0
 
@@ -166,8 +169,9 @@ def _missing(inputs: AdviceInputs) -> dict[str, float]:
         missing["no-clock"] = 1
     if inputs.window_s < MIN_WINDOW_S:
         missing["short"] = MIN_WINDOW_S - inputs.window_s
-    if inputs.rounds < MIN_ROUNDS:
-        missing["few-rounds"] = MIN_ROUNDS - inputs.rounds
+    enough = MIN_ROUNDS if inputs.window_s < LONG_WINDOW_S else MIN_ROUNDS_LONG
+    if inputs.rounds < enough:
+        missing["few-rounds"] = enough - inputs.rounds
     if 0 < clock.readings < MIN_READINGS:
         missing["few-readings"] = MIN_READINGS - clock.readings
     return missing
@@ -315,7 +319,9 @@ def _basis(inputs: AdviceInputs) -> str:
     benches = {row.bench for row in inputs.rows}
     if len(benches) <= 1:
         return "single"
-    return "solo" if benches <= set(inputs.solo_low_mhz) else "mixture"
+    alone = inputs.solo_low_mhz
+    is_lower = bool(alone) and min(alone.values()) < (inputs.clock.low_mhz or math.inf)
+    return "solo" if is_lower or benches <= set(alone) else "mixture"
 
 
 def _row_evidence(gain: _Gain) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """The one entry point: once a second, everything that can be said about a session.
 
-An `Analyst` looks at the last 20 seconds and at a bounded number of samples a row; only the paired
-ratios go back to the epoch's start, in bounded memory.
+An `Analyst` looks at the last 20 seconds (longer where the rows are slow) and at a bounded number
+of samples a row; only the paired ratios go back to the epoch's start, in bounded memory.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,7 +12,6 @@ import numpy as np
 
 from usv_tui.model import Advice, ClockEffect, Drift, Ratio, StateWord
 from usv_tui.stats.advice import (
-    MIN_READINGS,
     AdviceInputs,
     Advisor,
     ClockEvidence,
@@ -26,8 +24,8 @@ from usv_tui.stats.clock_effect import (
     EffectDetail,
     RowTrace,
     clock_effects,
-    clock_spread,
 )
+from usv_tui.stats.clock_view import age_s, clock_evidence, effect_clock, low_clock
 from usv_tui.stats.drift import (
     BATCHES,
     WARM_C,
@@ -61,6 +59,11 @@ from usv_tui.stats.rolling import Summary, summary
 from usv_tui.stats.rounds import RatioBook, comparisons
 
 WINDOW_S = 20.0
+WINDOW_ROUNDS = 160
+"""Slow rows get a window that holds so many rounds."""
+LONGEST_WINDOW_S = 300.0
+STALLED_S = 60.0
+"""A row without a sample for so long does not stretch the window."""
 SAMPLE_BUDGET = 25_000
 """Samples looked at in one update, all rows together."""
 MOST_SAMPLES = 4096
@@ -76,8 +79,8 @@ TICK_SAMPLES = 200
 TARGET_SAMPLES = 8192
 TARGET_LEAD_S = 20.0
 """The median of a settled row is taken from this long before it was found settled."""
-PROBES = 2000
-"""Most in-stream clock readings looked at."""
+LOAD_GAP_S = 0.5
+"""A reading this close to a sample was taken under load."""
 BUSY_TIMES = 400
 """Moments of a window by which a row shows that it was running."""
 THROTTLED_SHARE = 0.5
@@ -119,7 +122,7 @@ class Analysis:
     untrusted: tuple[int, ...] = ()
     """Control rows that differ from the baseline they copy: no ratio of the run can be trusted."""
     solo_low_mhz: Mapping[int, float] = field(default_factory=dict)
-    """5th percentile of the clock while a row ran alone, as far as tried in this epoch."""
+    """5th percentile of the unlocked clock while a row ran alone, as far as tried."""
 
 
 class _Known:
@@ -151,15 +154,15 @@ class Analyst:
         self._advisor = Advisor()
         self._solo: dict[int, float] = {}
         self._turn = 0
+        self._epoch_ns = 0
         self._lag: tuple[float, int] | None = None
         """How late the readings are, and when that was found."""
 
     def reset(self) -> None:
-        """Forget everything: a new epoch begins."""
+        """A new epoch begins: forget all but the clocks that rows got alone."""
         self._known.clear()
         self._book.reset()
         self._advisor.reset()
-        self._solo.clear()
 
     def update(
         self,
@@ -176,23 +179,25 @@ class Analyst:
         `locked_mhz` is the lock of ours in force. `is_final` says that no sample will follow, so
         that the last round counts as complete.
         """
-        from_ns = max(epoch_ns, now_ns - int(WINDOW_S * NS_PER_S))
+        self._epoch_ns = epoch_ns
+        from_ns = max(epoch_ns, _window_start(rows, now_ns))
         most = max(FEWEST_SAMPLES, min(MOST_SAMPLES, SAMPLE_BUDGET // max(len(rows), 1)))
         seen = [self._see(row, from_ns, now_ns + 1, most) for row in rows]
         busy = _busy_times(seen)
         readings = telemetry.cut(from_ns, now_ns + 1)
-        loaded = under_load(readings, busy)
+        loaded = under_load(readings, busy, LOAD_GAP_S + max(map(_window_s, seen), default=0.0))
         limited = limits(loaded)
         row_trends, drifts = self._drifts(seen, readings, now_ns)
-        clock = self._with_lag(_effect_clock(telemetry, loaded, from_ns, now_ns), now_ns)
+        clock = self._with_lag(effect_clock(telemetry, loaded, from_ns, now_ns), now_ns)
         details = clock_effects(
-            [RowTrace(s.cut.t_ns, np.log(s.cut.seconds)) for s in seen],
+            [RowTrace(s.cut.t_ns, np.log(s.cut.seconds), _window_s(s)) for s in seen],
             clock,
             is_shared=telemetry.is_shared,
         )
         self._keep_lag(clock, details, now_ns)
         self._find_modes(seen)
-        self._note_solo(seen, telemetry, now_ns)
+        if locked_mhz is None:
+            self._note_solo(seen, telemetry, now_ns)
         ratios = self._ratios(rows, seen, epoch_ns, is_final=is_final)
         out: dict[int, RowAnalysis] = {}
         for s, drift, detail in zip(seen, drifts, details, strict=True):
@@ -210,7 +215,8 @@ class Analyst:
                 is_timer_limited=_is_limited(s),
                 is_settled=known.tracker.settled_since_ns is not None,
             )
-        inputs = self._inputs(seen, row_trends, details, loaded, limited, from_ns, now_ns)
+        told = clock_evidence(loaded, limited, age_s(readings, now_ns))
+        inputs = self._inputs(seen, row_trends, details, told, from_ns, now_ns)
         inputs = _with_lock(inputs, loaded, locked_mhz)
         return Analysis(
             at_ns=now_ns,
@@ -229,7 +235,8 @@ class Analyst:
         known = self._known.get(row.bench)
         if known is None or known.tracker.settled_since_ns is None:
             return None
-        from_ns = known.tracker.settled_since_ns - int(TARGET_LEAD_S * NS_PER_S)
+        lead_ns = int(TARGET_LEAD_S * NS_PER_S)
+        from_ns = max(self._epoch_ns, known.tracker.settled_since_ns - lead_ns)
         cut = row.cut(from_ns, now_ns + 1, TARGET_SAMPLES)
         return median_interval(np.log(cut.seconds), alpha=self.alpha)
 
@@ -268,9 +275,10 @@ class Analyst:
     def _see(self, row: RowData, from_ns: int, to_ns: int, most: int) -> _Seen:
         cut = row.cut(from_ns, to_ns, most)
         known = self._of(row)
-        tick_ns = row.tick_ns or known.tick_ns
-        if not tick_ns and cut.seconds.size >= TICK_SAMPLES:
-            tick_ns = known.tick_ns = estimate_tick(np.rint(cut.seconds * cut.inner * NS_PER_S))
+        if not known.tick_ns and cut.seconds.size >= TICK_SAMPLES:
+            known.tick_ns = estimate_tick(np.rint(cut.seconds * cut.inner * NS_PER_S))
+        # Both are upper limits: a clock cannot be read often enough, nor do samples fill all steps.
+        tick_ns = min(filter(None, (row.tick_ns, known.tick_ns)), default=0.0)
         return _Seen(row, cut, tick_ns / NS_PER_S / cut.inner, summary(cut.seconds))
 
     def _with_lag(self, clock: ClockTrace | None, now_ns: int) -> ClockTrace | None:
@@ -320,7 +328,7 @@ class Analyst:
         if cut.t_ns.size < 2 or cut.t_ns[-1] - cut.t_ns[0] < 0.8 * SOLO_S * NS_PER_S:
             return
         # The clock needs a moment to follow the change of load.
-        low = _low_clock(under_load(telemetry.cut(from_ns + int(NS_PER_S), now_ns + 1), cut.t_ns))
+        low = low_clock(under_load(telemetry.cut(from_ns + int(NS_PER_S), now_ns + 1), cut.t_ns))
         if low is not None:
             self._solo[row.bench] = low
 
@@ -349,8 +357,7 @@ class Analyst:
         seen: list[_Seen],
         row_trends: list[Trend | None],
         details: list[EffectDetail],
-        loaded: TelemetryData,
-        limited: Limits,
+        clock: ClockEvidence,
         from_ns: int,
         now_ns: int,
     ) -> AdviceInputs:
@@ -381,9 +388,24 @@ class Analyst:
             window_s=window_s,
             rounds=rounds,
             rows=tuple(evidence),
-            clock=_clock_evidence(loaded, limited, now_ns),
+            clock=clock,
             solo_low_mhz=dict(self._solo),
         )
+
+
+def _window_start(rows: Sequence[RowData], now_ns: int) -> int:
+    """20 s ago, or when the slowest running row began its last 160 rounds."""
+    start = now_ns - int(WINDOW_S * NS_PER_S)
+    for row in rows:
+        end = position(row.t_ns, now_ns + 1)
+        if row.is_active and end and now_ns - row.t_ns[end - 1] < STALLED_S * NS_PER_S:
+            start = min(start, int(row.t_ns[max(0, end - WINDOW_ROUNDS)]))
+    return max(start, now_ns - int(LONGEST_WINDOW_S * NS_PER_S))
+
+
+def _window_s(s: _Seen) -> float:
+    """How long one sample of the row usually takes."""
+    return s.cut.inner * (s.window.median or 0.0)
 
 
 def _is_limited(s: _Seen) -> bool:
@@ -405,63 +427,6 @@ def _busy_times(seen: list[_Seen]) -> IntArray:
         s.cut.t_ns[-1:] for s in seen
     ]
     return np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
-
-
-def _effect_clock(
-    telemetry: TelemetryData, loaded: TelemetryData, from_ns: int, now_ns: int
-) -> ClockTrace | None:
-    """The clock to tell effects by: taken inside the stream where there is enough of that."""
-    probe = telemetry.probe
-    if probe is not None:
-        a, b = position(probe.t_ns, from_ns), position(probe.t_ns, now_ns + 1)
-        stride = max(1, (b - a) // PROBES)
-        t_ns, mhz = probe.t_ns[a:b:stride], probe.mhz[a:b:stride]
-        good = np.isfinite(mhz) & (mhz > 0)
-        if good.sum() >= MIN_READINGS:
-            return ClockTrace(t_ns[good], mhz[good], loaded.step_mhz, lag_s=0.0)
-    return _clock_trace(loaded)
-
-
-def _clock_trace(loaded: TelemetryData) -> ClockTrace | None:
-    good = np.isfinite(loaded.sm_mhz) & (loaded.sm_mhz > 0)
-    if not good.any():
-        return None
-    return ClockTrace(loaded.t_ns[good], loaded.sm_mhz[good], loaded.step_mhz)
-
-
-def _low_clock(loaded: TelemetryData) -> float | None:
-    """5th percentile of the clock under load, of the slowest partition where there are several."""
-    mhz = loaded.sm_mhz if loaded.low_mhz is None else loaded.low_mhz
-    good = mhz[np.isfinite(mhz) & (mhz > 0)]
-    return float(np.quantile(good, 0.05)) if good.size else None
-
-
-def _clock_evidence(loaded: TelemetryData, limited: Limits, now_ns: int) -> ClockEvidence:
-    trace = _clock_trace(loaded)
-    if trace is None:
-        return ClockEvidence(
-            readings=int(loaded.t_ns.size),
-            age_s=float(now_ns - loaded.t_ns[-1]) / NS_PER_S if loaded.t_ns.size else math.inf,
-            power_share=limited.power,
-            thermal_share=limited.thermal,
-            is_shared=loaded.is_shared,
-        )
-    y = batch_locations(trace.mhz)
-    t = loaded.t_ns
-    return ClockEvidence(
-        readings=int(trace.mhz.size),
-        age_s=float(now_ns - trace.t_ns[-1]) / NS_PER_S,
-        spread=clock_spread(trace),
-        median_mhz=float(np.median(trace.mhz)),
-        low_mhz=_low_clock(loaded),
-        step_mhz=trace.step_mhz,
-        trend=None if y is None else trends(y)[0],
-        power_share=limited.power,
-        thermal_share=limited.thermal,
-        temp_change_c=temperature_change(t, loaded.temp_c, float(t[0]), float(t[-1])),
-        supported_mhz=loaded.supported_mhz,
-        is_shared=loaded.is_shared,
-    )
 
 
 def _with_lock(inputs: AdviceInputs, loaded: TelemetryData, locked_mhz: int | None) -> AdviceInputs:

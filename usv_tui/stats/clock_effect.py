@@ -46,6 +46,9 @@ _SE_FACTOR = 1.5
 _SE_FLOOR = 0.01
 _ATTENUATION = 0.02
 """Most of alpha that readings which are late by half a poll can hide."""
+_LONG_S = 0.05
+"""Samples longer than a bin's grain are set against the clock over their own windows."""
+_WINDOW_POINTS = 16
 _LOWER_QUARTILE = 0.3186
 """Lower quartile of |x| for a standard normal x."""
 
@@ -75,6 +78,8 @@ class RowTrace(NamedTuple):
     t_ns: IntArray
     """Middle of each sample."""
     log_t: FloatArray
+    window_s: float = 0.0
+    """How long a sample takes: a long one meets the clock's mean over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +174,16 @@ def _equal_weight_bins(rows: Sequence[RowTrace], start: int, bins: int) -> Float
 class _Binned:
     """Rows and clock in the same bins of time."""
 
+    clock: FloatArray
+    """Mean log f of each bin."""
     f: FloatArray
-    """Mean log f of each bin, centred."""
+    """Rows x bins, mean log f that the row's samples met, centred."""
     y: FloatArray
     """Rows x bins, mean log t, 0 where there was no sample."""
     weight: FloatArray
     """Rows x bins, 1 where the row has samples and the clock was read, else 0."""
-    mhz: FloatArray
-    variance: float
-    """Of log f over the single readings."""
+    variance: FloatArray
+    """Of the log f that the single samples of a row met."""
     lag_s: float
     has_fast: bool
     """The fast part of the clock moves enough to be a check."""
@@ -197,7 +203,7 @@ def clock_effects(
         return [_refused(s, refuse, spread) for s in spreads]
     lag_s = find_lag(rows, clock)
     binned = _bin(spreads, clock, lag_s)
-    spread = _bin_spread(binned.f)
+    spread = _bin_spread(binned.clock)
     if spread < spread_gate(clock):
         return [_refused(s, "clock stands still", spread, binned) for s in spreads]
     return _attribute(spreads, binned, spread)
@@ -220,6 +226,7 @@ class _Spreads(NamedTuple):
 
     x: FloatArray
     t_ns: IntArray
+    window_s: float
     total: float | None
     """Standard deviation of log t with everything in it."""
     clipped: float
@@ -230,10 +237,11 @@ class _Spreads(NamedTuple):
 def _spreads(row: RowTrace) -> _Spreads:
     n = row.log_t.size
     if n < 3:
-        return _Spreads(row.log_t, row.t_ns, None, 0.0, 0.0)
+        return _Spreads(row.log_t, row.t_ns, row.window_s, None, 0.0, 0.0)
     x = block_clip(row.log_t)
     floor = _quick_noise(np.diff(x))
-    return _Spreads(x, row.t_ns, float(row.log_t.std(ddof=1)), float(x.std(ddof=1)), floor)
+    total, clipped = float(row.log_t.std(ddof=1)), float(x.std(ddof=1))
+    return _Spreads(x, row.t_ns, row.window_s, total, clipped, floor)
 
 
 def _quick_noise(steps: FloatArray) -> float:
@@ -246,6 +254,11 @@ def _quick_noise(steps: FloatArray) -> float:
     return float(np.partition(size, at)[at]) / _LOWER_QUARTILE / math.sqrt(2)
 
 
+def _spacing_s(t_ns: IntArray) -> float:
+    """Median distance of a row's samples; 0 for fewer than two."""
+    return median(np.diff(t_ns)) / NS_PER_S if t_ns.size > 1 else 0.0
+
+
 def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
     good = np.isfinite(clock.mhz) & (clock.mhz > 0)
     t_clock = clock.t_ns[good] - int(lag_s * NS_PER_S)
@@ -253,7 +266,8 @@ def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
     filled = [row for row in rows if row.t_ns.size]
     start = max(min(int(row.t_ns[0]) for row in filled), int(t_clock[0]))
     stop = min(max(int(row.t_ns[-1]) for row in filled), int(t_clock[-1]))
-    width_s = max(BIN_S, 2 * clock.period_s)
+    spacing_s = min(_spacing_s(row.t_ns) for row in filled)
+    width_s = max(BIN_S, 2 * clock.period_s, 1.5 * spacing_s)
     width = int(width_s * NS_PER_S)
     bins = max(0, (stop - start) // width)
     points = 8
@@ -261,6 +275,8 @@ def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
     f = np.interp(grid, t_clock, log_f).reshape(bins, points).mean(axis=1)
     y = np.zeros((len(rows), bins))
     weight = np.zeros((len(rows), bins))
+    met = np.tile(f, (len(rows), 1))
+    variance = np.full(len(rows), float(log_f.var()))
     for i, row in enumerate(rows):
         if row.t_ns.size < MIN_BINS or bins == 0:
             continue
@@ -270,12 +286,25 @@ def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
         sums = np.bincount(at[inside], weights=row.x[inside], minlength=bins)
         y[i] = sums / np.maximum(counts, 1)
         weight[i] = counts > 0
+        if row.window_s > _LONG_S:
+            own = _clock_over(row, t_clock, log_f)
+            sums = np.bincount(at[inside], weights=own[inside], minlength=bins)
+            met[i] = np.where(counts > 0, sums / np.maximum(counts, 1), f)
+            variance[i] = float(own.var())
     has_fast = bins > _HIGH_PASS and _bin_spread(_high_pass(f[None, :])[0]) >= spread_gate(
         clock, FAST_SPREAD, FAST_SPREAD_STEPS
     )
-    return _Binned(
-        f - f.mean() if bins else f, y, weight, np.exp(f), float(log_f.var()), lag_s, has_fast
-    )
+    centred = met - met.mean(axis=1, keepdims=True) if bins else met
+    return _Binned(f, centred, y, weight, variance, lag_s, has_fast)
+
+
+def _clock_over(row: _Spreads, t_clock: IntArray, log_f: FloatArray) -> FloatArray:
+    """Mean log f over each sample's own window."""
+    share = (np.arange(_WINDOW_POINTS) + 0.5) / _WINDOW_POINTS - 0.5
+    offsets = (share * row.window_s * NS_PER_S).astype(np.int64)
+    moments = row.t_ns[:, None] + offsets
+    met = np.interp(moments.ravel(), t_clock, log_f).reshape(moments.shape)
+    return np.asarray(met.mean(axis=1), np.float64)
 
 
 def _bin_spread(f: FloatArray) -> float:
@@ -300,7 +329,7 @@ class _Fit(NamedTuple):
 
 def _least_squares(f: FloatArray, y: FloatArray, weight: FloatArray) -> _Fit:
     """-slope of each row of y on f, with 1.5 x the delete-a-block jackknife's standard error."""
-    blocks = np.array_split(np.arange(f.size), _JACKKNIFE)
+    blocks = np.array_split(np.arange(f.shape[1]), _JACKKNIFE)
     starts = np.array([block[0] for block in blocks if block.size])
     terms = np.stack([weight, weight * f, weight * f * f, weight * y, weight * f * y])
     parts = np.add.reduceat(terms, starts, axis=2)
@@ -334,13 +363,12 @@ def _pairs(bins: int) -> tuple[IntArray, IntArray]:
 
 def _fast_alpha(f: FloatArray, y: FloatArray, weight: FloatArray) -> FloatArray:
     """Alpha on the fast scale: weighted median of slopes, then trimmed least squares."""
-    f = _high_pass(f[None, :])[0]
+    f = _high_pass(f)
     y = _high_pass(y)
-    i, j = _pairs(f.size)
-    run = f[j] - f[i]
+    i, j = _pairs(f.shape[1])
+    run = f[:, j] - f[:, i]
     moved = run != 0
-    i, j, run = i[moved], j[moved], run[moved]
-    slopes = (y[:, j] - y[:, i]) / run
+    slopes = np.where(moved, y[:, j] - y[:, i], 0.0) / np.where(moved, run, 1.0)
     w = np.abs(run) * weight[:, i] * weight[:, j]
     order = np.argsort(slopes, axis=1)
     cumulative = np.cumsum(np.take_along_axis(w, order, axis=1), axis=1)
@@ -377,7 +405,7 @@ def _attribute(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[
             continue
         alpha, se = float(fit.alpha[i]), float(fit.se[i])
         judged = _judge(alpha, se, float(fast[i]), overshoots=overshoots)
-        details.append(_detail(judged, alpha, se, spread, binned, parts, relative))
+        details.append(_detail(judged, alpha, se, spread, binned, i, parts, relative))
     return details
 
 
@@ -405,6 +433,7 @@ def _detail(
     se: float,
     spread: float,
     binned: _Binned,
+    row: int,
     parts: _Spreads,
     relative: FloatArray,
 ) -> EffectDetail:
@@ -412,7 +441,8 @@ def _detail(
     explained = locked = None
     gain = 0.0
     if alpha is not None and parts.total:
-        left = _left(alpha, alpha_all + min(se, _ATTENUATION), binned.variance, parts)
+        slope = alpha_all + min(se, _ATTENUATION)
+        left = _left(alpha, slope, float(binned.variance[row]), parts)
         stragglers = max(0.0, parts.total**2 - parts.clipped**2)
         locked = math.sqrt(left + stragglers)
         explained = min(max(1 - (locked / parts.total) ** 2, 0.0), 1.0)
@@ -428,7 +458,7 @@ def _detail(
         std_now=parts.total,
         std_locked=locked,
     )
-    return EffectDetail(effect, binned.mhz, relative, gain, parts.clipped)
+    return EffectDetail(effect, np.exp(binned.clock), relative, gain, parts.clipped)
 
 
 def _left(alpha: float, slope: float, clock_variance: float, parts: _Spreads) -> float:
@@ -457,7 +487,7 @@ def _refused(
     empty = np.empty(0)
     return EffectDetail(
         effect,
-        empty if binned is None else binned.mhz,
+        empty if binned is None else np.exp(binned.clock),
         empty if relative is None else relative,
         clipped_std=None if parts.total is None else parts.clipped,
     )

@@ -186,18 +186,18 @@ def _counter_share(t_ns: IntArray, counter: FloatArray) -> float | None:
     return min(max(float(counter[last] - counter[first]) / span, 0.0), 1.0)
 
 
-def under_load(telemetry: TelemetryData, starts_ns: IntArray, gap_s: float = 0.5) -> TelemetryData:
+def under_load(telemetry: TelemetryData, busy_ns: IntArray, gap_s: float = 0.5) -> TelemetryData:
     """The readings taken while samples were: no more than `gap_s` from one, and not idle.
 
-    `starts_ns` are the times of any row's samples, ascending.
+    `busy_ns` are the times of any row's samples, ascending.
     """
-    if telemetry.t_ns.size == 0 or starts_ns.size == 0:
+    if telemetry.t_ns.size == 0 or busy_ns.size == 0:
         return telemetry.only(np.zeros(telemetry.t_ns.size, np.bool_))
-    after = np.searchsorted(starts_ns, telemetry.t_ns)
+    after = np.searchsorted(busy_ns, telemetry.t_ns)
     before = np.maximum(after - 1, 0)
-    after = np.minimum(after, starts_ns.size - 1)
+    after = np.minimum(after, busy_ns.size - 1)
     distance = np.minimum(
-        np.abs(telemetry.t_ns - starts_ns[before]), np.abs(starts_ns[after] - telemetry.t_ns)
+        np.abs(telemetry.t_ns - busy_ns[before]), np.abs(busy_ns[after] - telemetry.t_ns)
     )
     idle = (telemetry.reasons >= 0) & ((telemetry.reasons & int(Reason.IDLE)) != 0)
     return telemetry.only((distance <= gap_s * NS_PER_S) & ~idle)
