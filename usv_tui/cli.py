@@ -465,7 +465,8 @@ def _export(argv: list[str]) -> int:
         raise UsageError(
             f"{args.session} holds no session yet", "it was cut before its first frame"
         )
-    store.analyse(store.last_ns, is_final=True)
+    if store.last_sample_ns:
+        store.analyse(store.last_sample_ns, is_final=True)
     snapshot = store.snapshot(store.last_ns)
     if args.to in ("table", "markdown"):
         text = table.render(snapshot, markdown=args.to == "markdown")

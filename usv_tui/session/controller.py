@@ -374,7 +374,8 @@ class LiveSession:
         try:
             self.pump()
             if self.has_samples:
-                self._analyse(self.store.last_ns, is_final=True)
+                # As of the last sample, so that the session says the same when it is read back.
+                self._analyse(self.store.last_sample_ns, is_final=True)
         finally:
             complete = self.store.has_ended and self.fault is None and is_over and not reason
             why = self.store.stop_reason if self.store.has_ended and reason == "" else reason
