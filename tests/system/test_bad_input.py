@@ -161,7 +161,7 @@ def test_a_disk_that_fills_up_does_not_end_the_run(program):
     assert done.code == 2
     assert "total[n=6000]" in done.out
     assert "Traceback" not in done.err
-    assert program.export()["rows"]
+    assert not program.export()["complete"]
 
 
 def test_an_unwritable_state_directory_is_a_warning(program):
