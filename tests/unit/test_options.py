@@ -130,3 +130,19 @@ def test_the_ungated_mode_is_not_advertised():
     """What exists only to show what the gate is worth does not stand in the help."""
     assert parse("--no-gate").no_gate
     assert "--no-gate" not in options.run_parser().format_help()
+
+
+@pytest.mark.parametrize(
+    ("parser", "argv", "name", "value"),
+    [
+        (options.list_parser, ["file.py", "-k", "a"], "select", ["a"]),
+        (options.demo_parser, ["power-cap", "--iters", "5"], "iters", 5),
+        (options.demo_parser, ["--list"], "show_list", True),
+        (options.lie_parser, ["file.py", "--device", "cpu"], "device", "cpu"),
+        (options.doctor_parser, ["--json"], "json", True),
+    ],
+)
+def test_each_command_takes_its_own_options(parser, argv, name, value):
+    """A command's options are parsed, and one that it does not have is one line."""
+    assert getattr(parser().parse_args(argv), name) == value
+    assert "--warp" in complaint(parser(), *argv, "--warp")
