@@ -166,6 +166,8 @@ class Snapshot:
     stop_reason: str = ""
     """Why the session ended; empty while it runs."""
     complete: bool = False
+    banner: str = ""
+    """What makes the numbers worthless or ended the run; shown first and in alarm."""
     overheads: dict[str, float] = field(default_factory=dict)
     """Shares of wall time: gate, flush, idle; and poll_ns."""
 

@@ -291,6 +291,8 @@ class Store:
         self.failed = False
         self.fatal = ""
         self.journal_failure = ""
+        self._fault = ""
+        self._distortion = ""
         self.progress = ""
         self.telemetry_state: str | None = None
         """What the watcher says of itself, while there is one."""
@@ -433,6 +435,7 @@ class Store:
             self.probe_t_ns.extend(np.array(record.at_ns, dtype=np.int64))
             self.probe_mhz.extend(np.array(record.sm_mhz, dtype=np.float64))
         elif isinstance(record, Fault):
+            self._fault = record.message
             hint = f" ({record.hint})" if record.hint else ""
             self.log(record.at_ns, "error", f"{record.message}{hint}")
         elif isinstance(record, End):
@@ -448,6 +451,8 @@ class Store:
         row = None if notice.bench is None else self.rows.get(notice.bench)
         if notice.code == "device lost":
             self.fatal = sentence(notice)
+        elif notice.level == "error" and row is None:
+            self._distortion = sentence(notice)
         if row is not None and notice.evidence.get("badge") is not False:
             row.badges[notice.code] = str(notice.evidence.get("badge") or notice.code)
         kind = "event" if notice.level == "info" else notice.level
@@ -740,8 +745,17 @@ class Store:
             progress=self.progress,
             stop_reason=self.stop_reason,
             complete=self._end.complete if self._end else False,
+            banner=self._banner(),
             overheads=dict(self.overheads),
         )
+
+    def _banner(self) -> str:
+        """The worst of what a user must not overlook."""
+        if self.fatal or self._fault:
+            return self.fatal or self._fault
+        if self._analysis.untrusted:
+            return "the control row differs from its baseline: no ratio of this run can be trusted"
+        return self._distortion
 
     def _telemetry_words(self) -> str:
         if self.telemetry_state is not None:

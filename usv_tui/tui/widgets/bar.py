@@ -27,6 +27,12 @@ def header(scene: Scene, width: int, height: int) -> list[Strip]:
     if height == 1:
         return [_line([*_run_items(scene), *_short_condition_items(scene)], mode, width, look)]
     first = _line(_run_items(scene), mode, width, look)
+    banner = scene.snapshot.banner
+    if banner:
+        words = text.clip(
+            f" {look.glyphs.alert} {look.own(look.text(banner))}", width, look.glyphs.ellipsis
+        )
+        return [first, text.strip([(words, look.bad)], width, look.bad)]
     return [first, _line(_condition_items(scene), None, width, look, fill=look.base)]
 
 

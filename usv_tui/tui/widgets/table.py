@@ -416,7 +416,14 @@ def interval_text(ratio: Ratio, glyphs: Glyphs) -> str:
     half = (ratio.high - ratio.low) / 2 / ratio.ratio * 100
     if not math.isfinite(half):
         return ""
-    return f" {glyphs.plus_minus}{half:.1f}%" if half < 99.95 else f" {glyphs.plus_minus}>99%"
+    if half >= 99.95:
+        words = ">99%"
+    elif half >= 0.095:
+        words = f"{half:.1f}%"
+    else:
+        # Two decimals in the same width: a paired interval is often below 0.1 %.
+        words = f"{max(half, 0.01):.2f}%".removeprefix("0")
+    return f" {glyphs.plus_minus}{words}"
 
 
 def answer_sign(ratio: Ratio, look: Look) -> tuple[str, Style]:
