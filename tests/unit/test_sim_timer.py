@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from usv_tui.engine.phases import PhaseCollector, phase
 from usv_tui.engine.cache import Flusher
+from usv_tui.engine.phases import PhaseCollector, phase
 from usv_tui.engine.runner import Runner
 from usv_tui.engine.timers import Slot
 from usv_tui.errors import UsageError
