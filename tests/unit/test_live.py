@@ -27,19 +27,25 @@ def quick(tmp_path):
 
 @pytest.fixture
 def hanging(tmp_path):
-    """A file whose row hangs from its 501st call on."""
+    """A file whose row hangs in its 501st call, until the test is over."""
     path = tmp_path / "hanging.py"
     path.write_text(
-        "import itertools, pathlib, threading\n"
+        "import itertools, pathlib, time\n"
         "count = itertools.count()\n"
         "def f():\n"
         "    sum(range(5_000))\n"
-        "    if next(count) > 500:\n"
-        "        pathlib.Path(__file__).with_suffix('.hangs').touch()\n"
-        "        threading.Event().wait(600)\n"
+        "    if next(count) == 500:\n"
+        "        marker = pathlib.Path(__file__).with_suffix('.hangs')\n"
+        "        marker.touch()\n"
+        "        while marker.exists():\n"
+        "            time.sleep(0.02)\n"
         "BENCHMARKS = {'f': f}\n"
     )
-    return path
+    yield path
+    path.with_suffix(".hangs").unlink(missing_ok=True)
+    for thread in threading.enumerate():
+        if thread.name == "usv-worker":
+            thread.join(20)  # it leaves the garbage collector as it found it
 
 
 @pytest.fixture(params=["thread", "process"])

@@ -246,6 +246,7 @@ def test_the_session_is_told_what_there_is_before_it_is_measured():
 def test_the_garbage_collector_is_as_before_afterwards():
     """It is off while rows are timed (M15), and on again at the end, even when a row fails."""
     seen = []
+    gc.enable()
     loop = Loop(iters=5)
     loop.add("a", result=lambda call: seen.append(gc.isenabled()))
     loop.add("b", result=raising((4, ValueError("no"))))
