@@ -410,7 +410,11 @@ class _Plan:
         if session.store.journal_failure:
             _say(f"usv-tui: {session.store.journal_failure}")
         elif self._journal is not None:
-            _say(f"session saved: {self._journal.path}")
+            if session.has_samples or args.save is not None:
+                _say(f"session saved: {self._journal.path}")
+            else:
+                # Nothing was timed, and nobody asked for a file.
+                self._journal.path.unlink(missing_ok=True)
         if not is_over:
             # A call that hangs holds the worker's thread: leave without waiting for it.
             sys.stdout.flush()

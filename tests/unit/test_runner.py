@@ -767,6 +767,23 @@ def test_cool_waits_until_the_device_is_cool():
     assert sum(t > 4 for t in times) > 1000
 
 
+def test_cool_says_what_it_waits_for_and_gives_up():
+    """C16: temperature and target are told while it waits; after two minutes it measures on."""
+    loop = Loop(max_time_s=130.0, pace="cool:60")
+    loop.add("a")
+    loop.at(0.0, "temp", "50")
+    loop.at(2.0, "temp", "75")
+
+    loop.run()
+
+    said = [p.detail for p in loop.of(Progress) if p.phase == "cooling"]
+    assert said[0] == "75 C, waits for 60 C"
+    assert notes(loop) == ["does not cool"]
+    times = [(s.start_ns - BEGIN_NS) / NS_PER_S for s in loop.samples()]
+    assert not any(2.1 < t < 121 for t in times)
+    assert any(t > 123 for t in times)
+
+
 def test_cool_without_a_thermometer_says_so_once():
     """A pace that needs a temperature and gets none measures steadily, with one notice."""
     loop = Loop(max_time_s=2.0, pace="cool:60")

@@ -52,6 +52,7 @@ _RAMP_NS = NS_PER_S
 _UNTIMED_CALLS = 3
 _UNTIMED_BUDGET_NS = 5_000_000
 _COLLECT_NS = NS_PER_S
+_COOL_LIMIT_NS = 120 * NS_PER_S
 _FATAL_WORDS = (
     "illegal memory access",
     "device-side assert",
@@ -129,6 +130,7 @@ class Runner:
         self._forced: deque[tuple[int, int]] = deque(maxlen=64)
         self._temp_c: float | None = None
         self._told_no_temp = False
+        self._began_ns = 0
         self._collected_ns = 0
         self._is_warming = False
         self._retry_at: dict[int, int] = {}
@@ -145,7 +147,7 @@ class Runner:
         try:
             self._prepare()
             if not self._stop_reason:
-                began_ns = now()
+                self._began_ns = began_ns = now()
                 self._warm_up(began_ns)
                 self._measure(began_ns)
         finally:
@@ -171,7 +173,10 @@ class Runner:
             if self._stop_reason:
                 return
             result = self._prime(row)
-            results[row.bench] = result
+            # Only what a check will look at stays in memory.
+            if row.check is not None or row.benchmark.is_baseline:
+                results[row.bench] = result
+            del result
         self._check_results(results)
         results.clear()
         for row in self._rows:
@@ -405,7 +410,9 @@ class Runner:
             self._told_no_temp = True
             self._note("no thermometer", None, {"pace": self._pace.spec}, level="warn")
         wait_ns = self._pace.rest_ns(self._time.now_ns(), self._temp_c)
-        if wait_ns:
+        if wait_ns and self._pace.cool_c is not None:
+            self._cool_down()
+        elif wait_ns:
             self._rest(wait_ns)
         elif self._schedule.size:
             self._run_block()
@@ -578,6 +585,30 @@ class Runner:
             self._time.wait(self._wake, wait_ns)
         self._gate.man()
         self._emit(Gap(start_ns, self._time.now_ns(), f"pace {self._pace.spec}"))
+
+    def _cool_down(self) -> None:
+        """Stand still until it is cool, and say what is waited for; give up after two minutes."""
+        self._drain(wait=True)
+        now = self._time.now_ns
+        start_ns = now()
+        limit_c = self._pace.cool_c
+        self._gate.unman()
+        while not self._stop_reason and not self._is_paused and self._pace.rest_ns(0, self._temp_c):
+            if self._is_over_time(self._began_ns):
+                break
+            if now() - start_ns > _COOL_LIMIT_NS:
+                evidence = {"temp_c": self._temp_c, "limit_c": limit_c}
+                self._note("does not cool", None, evidence, level="warn")
+                self._set_pace("steady", now())
+                break
+            self._progress("cooling", f"{self._temp_c:g} C, waits for {limit_c:g} C")
+            self._wake.clear()
+            if not self._commands:
+                self._time.wait(self._wake, NS_PER_S // 2)
+            self._take_commands()
+        self._gate.man()
+        self._emit(Gap(start_ns, now(), f"pace {self._pace.spec}"))
+        self._progress("warming" if self._is_warming else "measuring")
 
     # -- commands
 

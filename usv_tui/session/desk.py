@@ -103,8 +103,12 @@ class ClockDesk:
             self._wanted = ""
             self.lock(advice.lock_mhz)
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Give the clocks back. `failure` says when that was not possible."""
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Give the clocks back. `failure` says when that was not possible.
+
+        A job that hangs in the driver is left behind: when this process ends, the guardian undoes
+        whatever it still does.
+        """
         job = self._job
         if job is not None:
             job.join(timeout_s)

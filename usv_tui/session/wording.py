@@ -41,6 +41,10 @@ _SENTENCES: dict[str, Words] = {
     "lock note": lambda e: str(e.get("reason", "")),
     "unlock failed": lambda e: f"CLOCKS NOT GIVEN BACK: {e.get('reason', '')}",
     "journal": lambda e: str(e.get("reason", "")),
+    "does not cool": lambda e: (
+        f"still {float(e['temp_c']):g} C after two minutes, not {float(e['limit_c']):g} C: "
+        "measuring goes on at a steady pace"
+    ),
     "no thermometer": lambda e: f"pace {e.get('pace', '')} needs a temperature, and there is none",
 }
 
