@@ -3,7 +3,7 @@ import math
 import pytest
 
 from usv_tui.model import Advice, ClockEffect, Verdict
-from usv_tui.report.advice_text import LINES, advice_text, all_facts, short_text
+from usv_tui.report.advice_text import LINES, advice_line, advice_text, all_facts, short_text
 from usv_tui.stats.advice import AdviceInputs, ClockEvidence, RowEvidence, advise
 
 
@@ -59,6 +59,24 @@ def test_a_lock_is_told_with_what_it_would_buy():
         all_facts(advice, {7: "attn[math]"})
     )
     assert short_text(advice) == "at 1890 MHz, std 0.65 % → about 0.40 %"
+    assert advice_line(advice) == (
+        "LOCK at 1890 MHz: std 0.65 % → about 0.40 %; "
+        "clock spreads 2.3 % around 1935 MHz, limit 1.1 %; limited by power cap 12 % of the time"
+    )
+
+
+def test_an_advice_without_a_lock_is_one_line_too():
+    """The final table's line: the verdict with its reason, or what is lacking for one."""
+    steady = Advice(verdict=Verdict.STEADY, reason="clock-still")
+    hot = Advice(verdict=Verdict.THROTTLED_POWER, lock_mhz=1500, evidence={"power_share": 0.3})
+
+    assert advice_line(steady) == "STEADY: the clock does not move"
+    assert advice_line(hot) == (
+        "THROTTLED: POWER, lock at 1500 MHz; limited by power cap 30 % of the time"
+    )
+    assert advice_line(Advice(evidence={"needs": {"no-clock": 1}})) == (
+        "NOT KNOWN YET: the device does not tell its clock"
+    )
 
 
 @pytest.mark.parametrize("bad", [None, math.nan, math.inf, "x", [], {}])
@@ -105,7 +123,7 @@ def test_what_the_statistics_give_can_be_said():
     said = advice_text(advice, {0: "attn"})
 
     assert advice.verdict is Verdict.LOCK
-    assert said.word == "LOCK THE CLOCKS"
+    assert said.word == "LOCK"
     assert said.evidence[0].startswith(f"lock at {advice.lock_mhz} MHz")
     assert len(said.evidence) == LINES
 

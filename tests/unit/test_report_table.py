@@ -4,15 +4,18 @@ from pathlib import Path
 import pytest
 
 from usv_tui.model import (
+    Advice,
     Answer,
     ClockHold,
     ClockState,
     DeviceInfo,
+    Drift,
     Ratio,
     RowState,
     RunConfig,
     StateWord,
     TimerInfo,
+    Verdict,
 )
 from usv_tui.report import grid
 from usv_tui.report.grid import Column
@@ -87,6 +90,14 @@ SNAPSHOT = Snapshot(
     rounds=1204,
     samples=3632,
     rows=ROWS,
+    advice=Advice(
+        verdict=Verdict.LOCK,
+        lock_mhz=1620,
+        std_now=0.012,
+        std_locked=0.0045,
+        reason="clock-moves",
+        evidence={"clock_spread": 0.023, "clock_median_mhz": 1700.0},
+    ),
     stop_reason="q",
     complete=True,
     skipped=(
@@ -123,6 +134,119 @@ def test_a_narrow_report_keeps_name_median_and_ratio():
 def test_no_line_is_wider_than_it_may_be(width):
     """Whatever the terminal's width, no row wraps."""
     assert max(map(len, table(ROWS, width=width).splitlines())) <= width
+
+
+def test_cut_names_differ_wherever_the_names_do():
+    """At 80 columns rows that differ in the middle of their names can still be told apart."""
+    rows = [
+        replace(FLASH, bench=i, name=f"attention[seq={seq},kind={kind}]")
+        for i, (seq, kind) in enumerate((s, k) for s in (1024, 2048) for k in ("math", "flash"))
+    ]
+
+    lines = table(rows, width=80).splitlines()
+
+    assert len({line.split("  ")[0] for line in lines[2:]}) == 4
+    assert "std %" in lines[0]
+    assert lines[0].split()[1] == "n"
+
+
+def test_phases_in_phases_are_told_apart():
+    """Each depth is indented further, and the rest of an inner phase carries its name."""
+    rows = [
+        replace(OTHER, bench=0, name="step"),
+        replace(PHASE, bench=1, name="bwd", parent=0),
+        replace(PHASE, bench=2, name="dw", parent=1),
+        replace(PHASE, bench=-2, name="unaccounted", parent=1),
+        replace(PHASE, bench=-1, name="unaccounted", parent=0),
+    ]
+
+    assert _names(rows) == [
+        "step",
+        "  bwd",
+        "    dw",
+        "    bwd: unaccounted",
+        "  unaccounted",
+    ]
+
+
+def _names(rows):
+    """The first column of a table's rows."""
+    head, _, *lines = table(rows).splitlines()
+    return [line[: head.index("   n")].rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("badge", ["outside stream", "implausible"])
+def test_a_time_that_is_none_gives_no_ratio_and_no_rate(badge):
+    """A row that ran outside the timed stream is not pronounced faster, nor are rows against it."""
+    wrong = replace(FLASH, badges=(badge,))
+    base = replace(MATH, badges=(badge,))
+
+    row = table([MATH, wrong]).splitlines()[-1]
+    against = table([base, FLASH]).splitlines()
+
+    assert f"invalid ({badge})" in row
+    assert "faster" not in row
+    assert row.count("—") == 2
+    assert f"invalid ({badge})" in against[2]
+    assert f"invalid (baseline {badge})" in against[3]
+
+
+def test_an_open_drift_says_what_would_have_shown():
+    """`undecided` only where nothing can be said; otherwise the least change that would show."""
+    known = replace(MATH, word=StateWord.UNDECIDED, drift=Drift(detectable=0.012))
+    fine = replace(known, drift=Drift(detectable=0.0004))
+    unknown = replace(known, drift=Drift())
+
+    ends = [line.split("  ")[-1] for line in table([known, fine, unknown]).splitlines()[2:]]
+
+    assert ends == ["drift? <1.2%", "drift? <0.04%", "undecided"]
+
+
+def test_a_note_is_said_once():
+    """Two sources of one finding give one word."""
+    row = replace(MATH, badges=("2 modes", "CPU-bound", "2 modes"))
+
+    assert table([row]).splitlines()[-1].endswith("settled, 2 modes, CPU-bound")
+
+
+def test_names_that_cannot_be_seen_are_escaped():
+    """Control characters, zero-width ones and blanks in a name are shown for what they are."""
+    rows = [replace(MATH, bench=i, name=n) for i, n in enumerate(("a\0b\n", "\u200b", "  "))]
+
+    assert [line.split("  ")[0] for line in table(rows).splitlines()[2:4]] == [
+        "a\\x00b\\n",
+        "\\u200b",
+    ]
+    assert "'  '" in table(rows)
+
+
+@pytest.mark.parametrize(
+    ("during", "now", "words"),
+    [
+        (ClockHold.UNKNOWN, ClockHold.FREE, "free"),
+        (ClockHold.LOCKED, ClockHold.LOCKED, "locked 1605 MHz and held while this was measured"),
+        (
+            ClockHold.LOCKED,
+            ClockHold.FREE,
+            "locked 1605 MHz and held while this was measured; given back at the end",
+        ),
+        (
+            ClockHold.PENDING,
+            ClockHold.FREE,
+            "locking 1605 MHz, not verified; given back at the end",
+        ),
+        (ClockHold.NOT_HELD, ClockHold.FREE, "lock 1605 MHz NOT HELD; given back at the end"),
+    ],
+)
+def test_the_clocks_are_those_of_the_numbers(during, now, words):
+    """A lock that was given back at the end was in force while the numbers were taken."""
+    snapshot = replace(
+        SNAPSHOT,
+        clocks=ClockState(hold=now, locked_mhz=1605),
+        clocks_during=ClockState(hold=during, locked_mhz=1605),
+    )
+
+    assert dict(notes(snapshot))["clocks"] == words
 
 
 def test_columns_without_content_are_left_out():

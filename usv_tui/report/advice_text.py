@@ -25,11 +25,11 @@ class AdviceText:
 
 _WORDS: Mapping[Verdict, tuple[str, str]] = {
     Verdict.UNKNOWN: ("NOT KNOWN YET", "too little to say whether a lock would help"),
-    Verdict.STEADY: ("FINE", "clock and times stand still; no lock is needed"),
+    Verdict.STEADY: ("STEADY", "clock and times stand still; no lock is needed"),
     Verdict.WAIT: ("WAIT", "still moving; a lock chosen now would not hold"),
-    Verdict.LOCK: ("LOCK THE CLOCKS", "the clock moves, the times follow"),
+    Verdict.LOCK: ("LOCK", "the clock moves, the times follow"),
     Verdict.THROTTLED_POWER: ("THROTTLED: POWER", "the power limit moves the clock"),
-    Verdict.THROTTLED_THERMAL: ("THROTTLED: HEAT", "heat limits the clock; cool, or lock lower"),
+    Verdict.THROTTLED_THERMAL: ("THROTTLED: THERMAL", "heat limits the clock; cool, or lock lower"),
     Verdict.NOT_CLOCK: ("NOT THE CLOCK", "a lock would not make the times steadier"),
 }
 
@@ -71,6 +71,17 @@ def short_text(advice: Advice) -> str:
         return f"at {advice.lock_mhz} MHz{_behind(', ', _gain(advice))}"
     facts = all_facts(advice, {})
     return facts[0] if facts else _WORDS[advice.verdict][1]
+
+
+def advice_line(advice: Advice, names: Mapping[int, str] | None = None) -> str:
+    """The whole advice as one line: verdict, clock to lock at, what it buys, one or two facts."""
+    word, meaning = _WORDS[advice.verdict]
+    facts = all_facts(advice, names or {})
+    if advice.lock_mhz is not None:
+        at = " at" if advice.verdict is Verdict.LOCK else ", lock at"
+        word = f"{word}{at} {advice.lock_mhz} MHz{_behind(': ', _gain(advice))}"
+        return "; ".join([word, *[f for f in facts if not f.startswith("lock at ")][:2]])
+    return f"{word}: {'; '.join(facts[:2]) or meaning}"
 
 
 def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from usv_tui.report.wording import best_head
 from usv_tui.units import DASH
 
 _GAP = "  "
@@ -51,9 +52,10 @@ def text(columns: Sequence[Column], width: int | None = None) -> str:
     widths = [column.width for column in shown]
     if width is not None:
         _cut(shown, widths, width)
-    lines = [_line([c.title for c in shown], shown, widths)]
+    fitted = [_fit(column, w) for column, w in zip(shown, widths, strict=True)]
+    lines = [_line([_clip(c.title, w) for c, w in zip(shown, widths, strict=True)], shown, widths)]
     lines.append("-" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
-    lines += [_line(cells, shown, widths) for cells in zip(*(c.cells for c in shown), strict=True)]
+    lines += [_line(cells, shown, widths) for cells in zip(*fitted, strict=True)]
     return "\n".join(lines)
 
 
@@ -74,18 +76,33 @@ def _cut(columns: Sequence[Column], widths: list[int], width: int) -> None:
 
 def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
     padded = [
-        cell.rjust(w) if c.is_number else _fit(cell, w, in_middle=c.is_code).ljust(w)
+        cell.rjust(w) if c.is_number else cell.ljust(w)
         for cell, c, w in zip(cells, columns, widths, strict=True)
     ]
     return _GAP.join(padded).rstrip()
 
 
-def _fit(cell: str, width: int, *, in_middle: bool) -> str:
-    """A cell that is too long is cut; names in their middle, since both ends tell them apart."""
-    if len(cell) <= width:
-        return cell
-    tail = (width - 1) // 2 if in_middle else 0
-    return f"{cell[: width - 1 - tail]}~{cell[len(cell) - tail :]}"
+def _fit(column: Column, width: int) -> list[str]:
+    """Cells that are too long are cut: sentences at their end, names where they agree."""
+    if column.is_number:
+        return list(column.cells)
+    if not column.is_code:
+        return [_clip(cell, width) for cell in column.cells]
+    head = best_head(column.cells, max(0, width - 1), lambda c, h: cut_name(c, width, h))
+    return [cut_name(cell, width, head) for cell in column.cells]
+
+
+def _clip(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else f"{cell[: width - 1]}~"
+
+
+def cut_name(name: str, width: int, head: int) -> str:
+    """At most `width` characters: the first `head` (behind its indentation) and the end."""
+    if len(name) <= width:
+        return name
+    indent = len(name) - len(name.lstrip())
+    kept = min(indent + head, width - 1)
+    return f"{name[:kept]}~{name[len(name) - (width - 1 - kept) :]}"
 
 
 def markdown(columns: Sequence[Column]) -> str:

@@ -7,15 +7,29 @@ device, clocks, seed, cache, pace) stands under them.
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from usv_tui.model import Answer, ClockHold, Ratio, RowState, TimerInfo
+from usv_tui.model import Answer, ClockHold, Ratio, RowState, StateWord, TimerInfo
 from usv_tui.report import grid
+from usv_tui.report.advice_text import advice_line
 from usv_tui.report.grid import Column
+from usv_tui.report.wording import (
+    best_head,
+    clock_words,
+    depth_of,
+    has_valid_time,
+    invalid_reason,
+    name_of,
+    readable,
+    undecided_words,
+)
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.units import DASH, count, duration, fixed, in_unit, percent, time_unit
 
 _MIN_SHARE = 0.005
 """Reasons that were active for less of the samples are not mentioned."""
+_NAME_LEAST = 14
+_NAME_ENOUGH = 20
+_OURS = (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
 
 
 def render(snapshot: Snapshot, *, markdown: bool = False, width: int | None = None) -> str:
@@ -42,26 +56,41 @@ def _columns(rows: Sequence[RowView]) -> list[Column]:
     unit = time_unit(row.whole.median_s for row in rows)
     bases = {row.baseline_name for row in rows if row.ratio is not None}
     decimals = _ratio_decimals(row.ratio for row in rows)
+    names = [_name(row, rows) for row in rows]
 
     def times(pick: Callable[[RowView], float | None]) -> list[str]:
         return [in_unit(pick(row), unit) for row in rows]
 
     return [
-        Column("benchmark", [_name(row) for row in rows], is_code=True, least=20),
+        Column("benchmark", names, is_code=True, least=_telling_width(names)),
         Column("n", [count(row.whole.n) for row in rows], is_number=True, drop=4),
         Column(f"median {unit.name}", times(lambda row: row.whole.median_s), is_number=True),
         Column("std %", [percent(row.whole.rel_std) for row in rows], is_number=True, drop=3),
-        Column(f"min {unit.name}", times(lambda row: row.whole.min_s), is_number=True, drop=6),
-        Column("TFLOP/s", _rates(rows, lambda row: row.flops, 1e12), is_number=True, drop=2),
-        Column("GB/s", _rates(rows, lambda row: row.bytes, 1e9), is_number=True, drop=2),
-        Column("ratio", [_ratio(row, bases, decimals) for row in rows], drop=1),
-        Column("against", [_against(row) for row in rows], is_code=True, drop=5),
-        Column("notes", [_remarks(row) for row in rows], drop=1, least=16),
+        Column(f"min {unit.name}", times(lambda row: row.whole.min_s), is_number=True, drop=5),
+        Column("TFLOP/s", _rates(rows, lambda row: row.flops, 1e12), is_number=True, drop=6),
+        Column("GB/s", _rates(rows, lambda row: row.bytes, 1e9), is_number=True, drop=7),
+        Column("ratio", [_ratio(row, rows, bases, decimals) for row in rows], drop=1, least=22),
+        Column("against", [_against(row) for row in rows], is_code=True, drop=8),
+        Column("notes", [_remarks(row) for row in rows], drop=2, least=10),
     ]
 
 
-def _name(row: RowView) -> str:
-    return row.name if row.parent is None else f"  {row.name}"
+def _name(row: RowView, rows: Sequence[RowView]) -> str:
+    return "  " * depth_of(row, rows) + name_of(row, rows)
+
+
+def _telling_width(names: Sequence[str]) -> int:
+    """The fewest characters at which no two cut names look alike."""
+    wanted, longest = len(set(names)), max(map(len, names))
+    for width in range(_NAME_LEAST, min(_NAME_ENOUGH, longest)):
+
+        def cut(name: str, head: int, width: int = width) -> str:
+            return grid.cut_name(name, width, head)
+
+        head = best_head(names, width - 1, cut)
+        if len({cut(name, head) for name in names}) == wanted:
+            return width
+    return min(_NAME_ENOUGH, longest)
 
 
 def _rates(
@@ -70,7 +99,7 @@ def _rates(
     """Work per second at the whole run's median: at least three digits in every row."""
     values = []
     for row in rows:
-        amount, median = work(row), row.whole.median_s
+        amount, median = work(row) if has_valid_time(row) else None, row.whole.median_s
         values.append(amount / median / scale if amount and median else None)
     usable = [v for v in values if v is not None and math.isfinite(v) and v > 0]
     decimals = _decimals(min(usable, default=1.0), digits=3)
@@ -94,9 +123,12 @@ def _ratio_decimals(ratios: Iterable[Ratio | None]) -> int:
     return max(2, _decimals(min(widths), digits=1)) if widths else 3
 
 
-def _ratio(row: RowView, bases: set[str], decimals: int) -> str:
+def _ratio(row: RowView, rows: Sequence[RowView], bases: set[str], decimals: int) -> str:
     """`0.771x ±0.004 faster`, or what stands in for it."""
     ratio = row.ratio
+    invalid = invalid_reason(row, rows)
+    if invalid and (ratio is not None or row.name in bases):
+        return f"invalid ({invalid})"
     if ratio is None:
         return "baseline" if row.name in bases else ""
     if ratio.ratio is None:
@@ -111,11 +143,11 @@ def _ratio(row: RowView, bases: set[str], decimals: int) -> str:
 
 def _against(row: RowView) -> str:
     """The baseline's name, or of a like name only the parameters that differ."""
-    base = row.baseline_name
-    if row.ratio is None or not base:
+    base = readable(row.baseline_name)
+    if row.ratio is None or not row.baseline_name:
         return ""
     head, _, inside = base.partition("[")
-    own_head, _, own_inside = row.name.partition("[")
+    own_head, _, own_inside = readable(row.name).partition("[")
     if head != own_head or not inside.endswith("]") or not own_inside.endswith("]"):
         return base
     own = set(own_inside[:-1].split(","))
@@ -130,7 +162,8 @@ def _remarks(row: RowView) -> str:
     if row.state in (RowState.OFF, RowState.STUCK, RowState.FAILED) and not words:
         words.append(row.state.value)
     if row.word:
-        words.append(row.word.value)
+        is_open = row.word is StateWord.UNDECIDED
+        words.append(undecided_words(row) if is_open else row.word.value)
     if row.cache != "warm":
         words.append(f"cache {row.cache}")
     if row.mode != "eager":
@@ -139,7 +172,7 @@ def _remarks(row: RowView) -> str:
     words += [f"{word} {share:.0%}" for word, share in row.throttled if share >= _MIN_SHARE]
     if row.stalls:
         words.append(f"{count(row.stalls)} stall{'s' if row.stalls > 1 else ''}")
-    return ", ".join(words)
+    return ", ".join(dict.fromkeys(words))
 
 
 # -- what the numbers depend on
@@ -154,6 +187,7 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
         ("device", _device(snapshot)),
         ("timer", _timer(snapshot.timer)),
         ("clocks", _clocks(snapshot)),
+        ("advice", advice_line(snapshot.advice, _names(snapshot.rows))),
         ("run", _run(snapshot)),
     ]
     if snapshot.telemetry_state:
@@ -185,13 +219,21 @@ def _timer(info: TimerInfo | None) -> str:
 
 
 def _clocks(snapshot: Snapshot) -> str:
-    state = snapshot.clocks
-    words = [f"{state.hold}"]
-    if state.hold in (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD):
-        words.append(f"{state.locked_mhz} MHz")
-    text = " ".join(words)
+    """What was in force while the numbers were taken, also when it has been given back since."""
+    now, during = snapshot.clocks, snapshot.clocks_during
+    state = during if during.hold in _OURS else now
     evidence = state.evidence or (state.reason if state.hold is ClockHold.UNKNOWN else "")
-    return f"{text} ({evidence})" if evidence else text
+    behind = f" ({evidence})" if evidence else ""
+    if state is now:
+        return f"{clock_words(now)}{behind}"
+    held = " and held while this was measured" if during.hold is ClockHold.LOCKED else ""
+    unsure = ", not verified" if during.hold is ClockHold.PENDING else ""
+    back = "" if now.hold in _OURS else "; given back at the end"
+    return f"{clock_words(during)}{held}{unsure}{behind}{back}"
+
+
+def _names(rows: Sequence[RowView]) -> dict[int, str]:
+    return {row.bench: name_of(row, rows) for row in rows}
 
 
 def _run(snapshot: Snapshot) -> str:

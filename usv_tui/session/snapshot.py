@@ -139,6 +139,9 @@ class Snapshot:
     telemetry_state: str = ""
     """`` when all is well, else why there is none or `stale 4.2 s`."""
     clocks: ClockState = field(default_factory=ClockState)
+    clocks_during: ClockState = field(default_factory=ClockState)
+    """The lock of ours that was in force while the current epoch was measured, also after it was
+    given back; UNKNOWN when there was none."""
     phase: str = "starting"
     """starting, importing, priming, warming, measuring, paused, ended."""
     phase_detail: str = ""

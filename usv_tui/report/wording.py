@@ -1,0 +1,113 @@
+"""What every front end says of a row and of the clocks, in one set of words."""
+
+from collections.abc import Callable, Sequence
+
+from usv_tui.model import ClockHold, ClockState
+from usv_tui.session.snapshot import RowView
+
+INVALID = ("outside stream", "implausible")
+"""Badges under which a row's time is no time of its work."""
+_ALREADY_SURE = 1.0
+"""A window that could not even show a change of 100 % tells nothing."""
+
+
+# -- names
+
+
+def readable(name: str) -> str:
+    """A name in which everything that cannot be seen is escaped, as in a Python string."""
+    if not name.strip():
+        return repr(name)
+    return name if name.isprintable() else "".join(map(_visible, name))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def depth_of(row: RowView, rows: Sequence[RowView]) -> int:
+    """How many rows this one is a phase of, one within the other."""
+    depth, seen = 0, {row.bench}
+    parent = row.parent
+    while parent is not None and parent not in seen:
+        depth += 1
+        seen.add(parent)
+        parent = next((r.parent for r in rows if r.bench == parent), None)
+    return depth
+
+
+def name_of(row: RowView, rows: Sequence[RowView]) -> str:
+    """The row's name; the rest of a phase is told from that of the row around it."""
+    if row.parent is not None and row.bench < 0:
+        parent = next((r for r in rows if r.bench == row.parent), None)
+        if parent is not None and parent.parent is not None:
+            return f"{readable(parent.name)}: {readable(row.name)}"
+    return readable(row.name)
+
+
+def best_head(names: Sequence[str], room: int, cut: Callable[[str, int], str]) -> int:
+    """How much of the front of names to keep so that as many as can be look different.
+
+    Args:
+        names: all of them, those that fit as well.
+        room: characters that stay of a name that is too long, front and end together.
+        cut: gives a name with so many leading characters kept.
+    """
+    best, most = room // 2, 0
+    wanted = len(set(names))
+    for head in sorted(range(room + 1), key=lambda h: abs(h - room // 2)):
+        different = len({cut(name, head) for name in names})
+        if different > most:
+            best, most = head, different
+        if most >= wanted:
+            break
+    return best
+
+
+# -- states and times
+
+
+def invalid_reason(row: RowView, rows: Sequence[RowView]) -> str:
+    """Why no ratio of this row can be told: its own time, or its baseline's, is no such thing."""
+    own = _invalid_badge(row)
+    if own or row.ratio is None or not row.baseline_name:
+        return own
+    base = next((r for r in rows if r.parent is None and r.name == row.baseline_name), None)
+    words = "" if base is None else _invalid_badge(base)
+    return f"baseline {words}" if words else ""
+
+
+def _invalid_badge(row: RowView) -> str:
+    return next((badge for badge in INVALID if badge in row.badges), "")
+
+
+def has_valid_time(row: RowView) -> bool:
+    """False when the row's time is not that of its work, so that rates mean nothing."""
+    return not _invalid_badge(row)
+
+
+def undecided_words(row: RowView) -> str:
+    """What can be said of a row whose drift cannot be told: the least that would have shown."""
+    least = row.drift.detectable
+    if least is None or not 0 < least < _ALREADY_SURE:
+        return "undecided"
+    shown = max(least * 100, 0.01)
+    return f"drift? <{shown:.{1 if shown >= 0.95 else 2}f}%"
+
+
+# -- clocks
+
+
+def clock_words(clocks: ClockState) -> str:
+    """What is known about the clocks, e.g. `locked 1410 MHz` or `lock 1410 MHz NOT HELD`."""
+    at = "" if clocks.locked_mhz is None else f" {clocks.locked_mhz} MHz"
+    return {
+        ClockHold.FREE: "free",
+        ClockHold.LOCKED: f"locked{at}",
+        ClockHold.PENDING: f"locking{at}",
+        ClockHold.NOT_HELD: f"lock{at} NOT HELD",
+        ClockHold.FOREIGN: "foreign lock?",
+        ClockHold.UNKNOWN: "unknown",
+    }[clocks.hold]
