@@ -5,6 +5,7 @@ before numpy and torch are imported.
 """
 
 import argparse
+import contextlib
 import io
 import os
 import secrets
@@ -56,9 +57,12 @@ def _secure_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
+_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127), "?")
+
+
 def _say(text: str) -> None:
     try:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201  the program's voice
+        print(text.translate(_CONTROLS), file=sys.stderr, flush=True)  # noqa: T201  the program's voice
     except (OSError, ValueError):
         return
 
@@ -108,8 +112,9 @@ def _run(argv: list[str]) -> int:
 def _simulate(args: argparse.Namespace, card: str, scenario: str) -> int:
     from usv_tui.simulate import Simulation
 
-    if args.isolate:
-        raise UsageError("--isolate and a simulated GPU exclude each other", "leave one out")
+    for flag, is_on in (("--isolate", args.isolate), ("--graph", args.graph)):
+        if is_on:
+            raise UsageError(f"{flag} means nothing on a simulated GPU", "leave it out")
     args.seed = secrets.randbelow(1 << 31) if args.seed is None else args.seed
     simulation = Simulation(
         card, scenario, args.seed, getattr(args, "file", None) or "", blocker=args.blocker
@@ -232,7 +237,10 @@ class _Plan:
         from usv_tui.session import journal
 
         if self._args.save is not None:
-            self._journal = journal.Journal(Path(self._args.save))
+            path = Path(self._args.save)
+            if not path.parent.is_dir():
+                raise UsageError(f"cannot write {path}: there is no directory {path.parent}")
+            self._journal = journal.Journal(path)
             return
         stem = Path(self._suite).stem or "session"
         now = time.strftime("%Y%m%d-%H%M%S", time.localtime())
@@ -278,7 +286,7 @@ class _Plan:
             make_watcher=make_watcher,
             desk=desk_module.ClockDesk(
                 lambda info: controller_for(info, sim=None if card is None else card.clocks),
-                wanted=args.lock or "",
+                wanted=args.lock or ("" if simulation is None else simulation.initial_lock),
                 keep=args.keep_lock,
                 force=args.force,
             ),
@@ -329,7 +337,9 @@ class _Plan:
                     # Whatever went wrong, what is said from here on must reach the user.
                     late = self._capture.stop()
             narration.tell_rest(session, late)
-            voice.close()
+            with contextlib.suppress(OSError, ValueError):
+                # A reader that is gone, or a full disk under stderr, loses the narration only.
+                voice.close()
         return self._finish(signals.number, is_over=is_over)
 
     def _start_capture(self) -> None:
@@ -497,6 +507,10 @@ def _demo(argv: list[str]) -> int:
 
         _print(listing())
         return int(ExitCode.OK)
+    if args.device != "auto":
+        raise UsageError(
+            f"the demo brings its own device, not {args.device}", "--card chooses another one"
+        )
     return _simulate(args, args.card or DEFAULT_CARD, args.scenario or DEFAULT_SCENARIO)
 
 

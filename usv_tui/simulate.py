@@ -54,6 +54,12 @@ class Simulation:
         """What the header, the journal and every table say."""
         return f"SIMULATED {self._card.name}, {self._scenario.name}"
 
+    @property
+    def initial_lock(self) -> str:
+        """The lock that the scenario has the session ask for, as `--lock` takes it; or empty."""
+        mhz = self._scenario.initial_lock_mhz(self._scenario.fit(self._card))
+        return "" if mhz is None else str(mhz)
+
     def start(self) -> tuple[Prepared, SimSession]:
         """The card's time begins; what the worker needs, and the session for its sensors."""
         session = load(self._scenario.name, self._card.key, seed=self._seed, blocker=self._blocker)

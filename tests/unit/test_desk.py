@@ -1,5 +1,7 @@
 """Locking during a session: wishes become jobs, and what came of them becomes records."""
 
+import math
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import Advice, ClockHold, ClockState, ClockUndo, DeviceInfo, Reading, Verdict
 from usv_tui.records import Clocks, Noted
 from usv_tui.session.desk import ClockDesk
+from usv_tui.sim import CARDS, find_card, find_scenario, load, trace
 from usv_tui.timesource import ManualTime
 
 SUPPORTED = list(range(1200, 1981, 15))
@@ -251,3 +254,99 @@ def test_a_clock_that_is_not_held_is_told():
 
     holds = [r.state.hold for r in records if isinstance(r, Clocks)]
     assert holds[-1] is ClockHold.NOT_HELD
+
+
+def watch_scenario(name, card, seconds):
+    """A desk that sees the sensors of a scenario's run; the states it told, as records."""
+    session = load(name, card, seed=1, time_source=ManualTime(1))
+    desk = ClockDesk(lambda _: session.clocks, time_source=ManualTime(1))
+    desk.on_device(session.telemetry.info())
+    records, _ = settle(desk)
+    run = trace(name, card, seed=1, duration_s=seconds, poll_hz=10.0)
+    for at_ns, mhz, reasons in zip(run.read_ns, run.sm_mhz, run.reasons, strict=True):
+        known = None if math.isnan(reasons) else int(reasons)
+        desk.on_reading(
+            Reading(device=session.clocks.uuid, at_ns=int(at_ns), sm_mhz=mhz, reasons=known)
+        )
+    return [*records, *desk.drain()[0]]
+
+
+def test_a_clock_that_stands_still_is_called_a_foreign_lock():
+    """Where a lock cannot be read back, readings under load show somebody else's."""
+    records = watch_scenario("foreign-lock", "h100", 14.0)
+
+    state = [r.state for r in records if isinstance(r, Clocks)][-1]
+    assert state.hold is ClockHold.FOREIGN
+    assert "1590 MHz" in state.evidence
+    assert state.can_lock
+    assert state.supported_mhz == find_card("h100").supported_mhz
+
+
+@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("name", ["steady", "attention", "power-cap", "cold-ramp"])
+def test_no_foreign_lock_is_seen_where_there_is_none(name, card):
+    """Free clocks move, stand at the top or say what limits them."""
+    records = watch_scenario(name, card, 24.0)
+
+    assert ClockHold.FOREIGN not in [r.state.hold for r in records if isinstance(r, Clocks)]
+
+
+def test_a_foreign_lock_that_goes_is_taken_back():
+    """When the clock moves again the state is what it was before the suspicion."""
+    desk = desk_over(Card())
+
+    for i in range(240):
+        mhz = 1500.0 if i < 150 else 1700.0 + i % 3
+        desk.on_reading(Reading(device="sim-0", at_ns=i * 100_000_000, sm_mhz=mhz, reasons=0))
+    records, _ = desk.drain()
+
+    holds = [r.state.hold for r in records if isinstance(r, Clocks)]
+    assert holds == [ClockHold.FOREIGN, ClockHold.UNKNOWN]
+
+
+def test_an_idle_clock_is_no_foreign_lock():
+    """Without load, or without a word on load, a clock that stands still proves nothing."""
+    desk = desk_over(Card())
+
+    for i in range(240):
+        is_mute = i < 120
+        desk.on_reading(
+            Reading(
+                device="sim-0",
+                at_ns=i * 100_000_000,
+                sm_mhz=1500.0,
+                util_pct=None if is_mute else 0.0,
+                reasons=None if is_mute else 0,
+            )
+        )
+
+    assert desk.drain()[0] == []
+
+
+@pytest.mark.parametrize("card", ["h100", "mi300"])
+@pytest.mark.parametrize(
+    ("name", "hold"),
+    [
+        ("locked", ClockHold.LOCKED),
+        ("lock-not-held", ClockHold.NOT_HELD),
+        ("lock-ignored", ClockHold.NOT_HELD),
+    ],
+)
+def test_the_lock_of_a_scenario_becomes_ours(name, hold, card):
+    """A lock that is on from the start needs no consent, is followed, and is given back."""
+    session = load(name, card, seed=1, time_source=ManualTime(1))
+    wanted = find_scenario(name).initial_lock_mhz(session.card)
+    desk = ClockDesk(lambda _: session.clocks, wanted=str(wanted), time_source=ManualTime(1))
+    desk.on_device(session.telemetry.info())
+    settle(desk)
+
+    run = trace(name, card, seed=1, duration_s=14.0, poll_hz=10.0)
+    for at_ns, mhz, reasons in zip(run.read_ns, run.sm_mhz, run.reasons, strict=True):
+        desk.on_reading(
+            Reading(device=session.clocks.uuid, at_ns=int(at_ns), sm_mhz=mhz, reasons=int(reasons))
+        )
+    records, _ = desk.drain()
+    desk.close()
+
+    assert [r.state.hold for r in records if isinstance(r, Clocks)][-1] is hold
+    assert session.gpu.truth().lock_mhz is None

@@ -12,10 +12,11 @@ import msgspec
 
 from usv_tui.device.base import ClockController
 from usv_tui.device.clock_choice import lock_command, parse_target
+from usv_tui.device.hold import foreign_lock_hint, is_loaded
 from usv_tui.device.lease import ClockLease, acquire
 from usv_tui.device.lease_repair import known_state, restore_all, unlock
 from usv_tui.errors import ClockError, UsvError
-from usv_tui.model import Advice, ClockState, DeviceInfo, Notice, Reading
+from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
 from usv_tui.timesource import MonotonicTime, TimeSource
 
@@ -23,6 +24,9 @@ MakeController = Callable[[DeviceInfo], ClockController]
 _OBSERVED = 200
 _AGAIN_NS = 30_000_000_000
 """A second wish for the same clock within this time goes ahead in spite of concerns."""
+_HINT_EVERY_NS = 2_000_000_000
+_HINT_SPAN_NS = 10_000_000_000
+"""A clock must stand still for so long before it is called somebody else's lock."""
 
 
 class ClockDesk:
@@ -61,6 +65,9 @@ class ClockDesk:
         self._lease: ClockLease | None = None
         self._state = ClockState()
         self._observed: deque[Reading] = deque(maxlen=_OBSERVED)
+        self._free: ClockState | None = None
+        """What was known before readings hinted at a foreign lock; None while they do not."""
+        self._hinted_ns = 0
         self._refused: tuple[int, int] | None = None
         self._advice = Advice()
 
@@ -93,8 +100,35 @@ class ClockDesk:
         lease = self._lease
         if lease is None:
             self._observed.append(reading)
+            if not self.is_busy and reading.at_ns - self._hinted_ns >= _HINT_EVERY_NS:
+                self._hinted_ns = reading.at_ns
+                self._look_for_foreign(reading.at_ns)
         elif not self.is_busy:
             self._tell(lease.feed(reading))
+
+    def _look_for_foreign(self, now_ns: int) -> None:
+        """Say so when the clock stands like a locked one, and take it back when it moves again."""
+        state, info = self._state, self._info
+        is_open = state.hold in (ClockHold.UNKNOWN, ClockHold.FREE) and state.level is None
+        if info is None or not (is_open or self._free is not None):
+            return
+        recent = [
+            reading
+            for reading in self._observed
+            if reading.at_ns >= now_ns - _HINT_SPAN_NS and reading.reasons is not None
+        ]
+        loaded = [reading for reading in recent if is_loaded(reading)]
+        if not loaded:
+            return  # an idle clock tells nothing, neither for nor against
+        hint = ""
+        if loaded[-1].at_ns - loaded[0].at_ns >= _HINT_SPAN_NS - _HINT_EVERY_NS:
+            hint = foreign_lock_hint(loaded, state.supported_mhz or info.supported_sm_mhz)
+        if hint:
+            self._free = self._free or state
+            self._tell(msgspec.structs.replace(state, hold=ClockHold.FOREIGN, evidence=hint))
+        elif self._free is not None and len({reading.sm_mhz for reading in loaded}) > 1:
+            before, self._free = self._free, None
+            self._tell(before)
 
     def on_advice(self, advice: Advice) -> None:
         """Lock at the advised clock when that was asked for, once."""
@@ -112,6 +146,8 @@ class ClockDesk:
         job = self._job
         if job is not None:
             job.join(timeout_s)
+        if self._wanted == "advice":
+            self._say("lock refused", "no clock was advised while this run lasted")
         lease, self._lease = self._lease, None
         if lease is None:
             return
@@ -193,6 +229,7 @@ class ClockDesk:
             choice = parse_target(wanted, info, list(controller.supported_mhz()))
         except UsvError as error:
             self._say("lock refused", str(error))
+            self._tell(msgspec.structs.replace(self._state, evidence=f"refused: {error}"))
             return
         self._lock(controller, choice.mhz, force=self._force)
 
@@ -213,6 +250,7 @@ class ClockDesk:
             self._on_refusal(error, sm_mhz)
             return
         self._lease = lease
+        self._free = None
         for note in lease.notes:
             self._say("lock note", note, level="info")
         lease.notes.clear()

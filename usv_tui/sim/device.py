@@ -194,7 +194,8 @@ class SimClocks:
         self.mem_refusal = ""
         """Why the memory clock was not locked although asked for; the core lock stands."""
         self._gpu = gpu
-        self._ours: int | None = None
+        lock = gpu.scenario.lock
+        self._ours: int | None = None if lock is None else lock(gpu.card)
 
     def supported_mhz(self) -> Sequence[int]:
         """The boost table."""
@@ -236,9 +237,10 @@ class SimClocks:
         return ClockHold.UNKNOWN, "a lock cannot be read back", None, concerns
 
     def plan_undo(self) -> ClockUndo:
-        """A reset; where the lock in force can be read, as on AMD-like cards, that lock again."""
+        """A reset; where another's lock can be read, as on AMD-like cards, that lock again."""
         locked = self._gpu.truth().lock_mhz
-        is_readable = self._gpu.card.vendor == "amd" and locked is not None
+        is_foreign = locked is not None and self._ours is None
+        is_readable = self._gpu.card.vendor == "amd" and is_foreign
         actions = [["lock", str(locked)]] if is_readable else [["reset"]]
         return ClockUndo(uuid=self.uuid, kind=self.kind, actions=actions)
 

@@ -56,6 +56,14 @@ class Scenario:
         """The card as this scenario has it."""
         return card if self.adapt is None else self.adapt(card)
 
+    def initial_lock_mhz(self, card: Card) -> int | None:
+        """Where the session is to lock the (fitted) card at its start; None for no lock.
+
+        Where the driver refuses or ignores locks, one is asked for to show it.
+        """
+        wish = self.lock or (_base if self.lock_policy in ("ignores", "refuses") else None)
+        return None if wish is None else wish(card)
+
     def activity(self, card: Card) -> float:
         """Mean activity of one interleaved round at the base clock."""
         spans = [k.seconds(card, card.base_mhz) for k in self.kernels if not k.side_stream]
