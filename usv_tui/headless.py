@@ -73,6 +73,8 @@ class Narration:
         if new > 0:
             self._told = snapshot.log_total
             for line in snapshot.log[-new:]:
+                if snapshot.banner and line.text.startswith(snapshot.banner):
+                    continue  # it is the last line that the program says
                 mark = "|" if line.kind == "out" else "*"
                 self._say(snapshot, f"{mark} {line.text}", line.at_ns)
         if snapshot.at_ns < self._next_ns or snapshot.phase not in ("warming", "measuring"):

@@ -72,6 +72,14 @@ def inner_count(text: str) -> int | None:
     return None if text == "auto" else positive_int(text)
 
 
+def window_s(text: str) -> float:
+    """Seconds that a window may be meant to last."""
+    value = positive_float(text)
+    if value > 10:
+        raise argparse.ArgumentTypeError(f"{text} s is too long for one window: at most 10")
+    return value
+
+
 def lock_target(text: str) -> str:
     """A clock in MHz, `base` or `advice`."""
     word = text.strip().lower()
@@ -108,7 +116,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--target-window",
-        type=positive_float,
+        type=window_s,
         default=1e-3,
         metavar="S",
         help="seconds a window should last (default 0.001)",

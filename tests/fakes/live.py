@@ -75,7 +75,7 @@ def open_session(**options: object) -> tuple[LiveSession, FakeSource, ManualTime
     session = LiveSession(
         source,
         suite="file.py",
-        config=RunConfig(),
+        config=options.pop("config", RunConfig()),  # type: ignore[arg-type]
         gate=Gate(clock),
         time_source=clock,
         **options,  # type: ignore[arg-type]

@@ -176,13 +176,13 @@ def test_an_unwritable_state_directory_is_a_warning(program):
     assert "Traceback" not in done.err
 
 
-def test_a_wrong_baseline_is_a_warning_with_the_names(program):
-    """A row that does not exist cannot be the baseline; the run goes on with each group's own."""
+def test_a_wrong_baseline_ends_the_run_with_the_names(program):
+    """A row that does not exist cannot be the baseline: exit 2, and the rows there are."""
     done = program.run("good.py", *CPU, "--baseline", "nothing")
 
-    assert done.code == 0
+    assert done.code == 2
     assert (
-        "--baseline nothing: no such row; there is good, total[n=3000], total[n=6000]" in done.err
+        "--baseline nothing: no such row (there is good, total[n=3000], total[n=6000])" in done.err
     )
 
 

@@ -1,4 +1,3 @@
-import time
 from pathlib import Path
 
 import pytest
@@ -49,18 +48,10 @@ def test_check_finds_a_wrong_result(built):
             check(result * 2, result.float())
 
 
-def test_a_round_is_short_on_a_cpu(built):
-    """All rows once take well under a second, so that the interleave is fine-grained."""
-
-    def one_round():
-        start = time.perf_counter()
-        for _, parts, _ in built:
-            if parts.reset is not None:
-                parts.reset()
-            parts.fn()
-        return time.perf_counter() - start
-
-    assert min(one_round() for _ in range(3)) < 0.6
+def test_a_round_is_short_on_a_cpu(suite):
+    """All rows once are little work for one core, so that the interleave is fine-grained."""
+    assert sum(row.flops or 0 for row in suite.benchmarks) < 4e9
+    assert sum(row.bytes or 0 for row in suite.benchmarks) < 2e9
 
 
 def test_every_row_says_what_it_does(suite):

@@ -6,7 +6,7 @@ from tests.fakes import session as fake
 from tests.fakes.live import FakeWatcher, open_session
 from tests.fakes.session import BEGIN_NS, MS
 from usv_tui.errors import ExitCode
-from usv_tui.model import Advice, RowState, Verdict
+from usv_tui.model import Advice, RowState, RunConfig, Verdict
 from usv_tui.records import (
     Advised,
     BenchError,
@@ -278,16 +278,39 @@ def test_a_baseline_can_be_named_before_its_row_exists():
     assert session.store.snapshot(0).row(0).baseline_name == "b"
 
 
-def test_a_baseline_that_no_row_has_is_a_warning_with_the_names():
-    """A mistyped baseline does not end the run; the log tells which names there are."""
+def test_a_baseline_that_no_row_has_ends_the_run_with_the_names():
+    """A mistyped baseline is a user's mistake: exit 2, and the line tells which names there are."""
     session, source, _ = open_session()
     session.want_baseline("c")
     measuring(source)
     session.pump()
     session.pump()
 
-    assert session.store.baseline is None
-    assert log(session, "warn") == ["--baseline c: no such row; there is a, b"]
+    assert session.exit_code() == 2
+    assert session.fault.message == "--baseline c: no such row"
+    assert session.fault.hint == "there is a, b"
+    assert source.commands[-1].verb == "stop"
+
+
+def test_a_call_that_outlives_the_runs_limit_ends_the_session():
+    """A hang must not defeat --max-time: three seconds after it the session is over, and failed."""
+    session, source, clock = open_session(config=RunConfig(max_time_s=10.0))
+    measuring(source)
+    session.pump()
+    session.pump()
+    clock.advance(12 * NS_PER_S)
+    session.pump()
+    early = session.has_ended
+    clock.advance(4 * NS_PER_S)
+    session.pump()
+    session.pump()
+    clock.advance(4 * NS_PER_S)
+    session.pump()
+
+    assert not early
+    assert session.has_ended
+    assert "still inside one call" in session.store.stop_reason
+    assert session.exit_code() == 1
 
 
 def test_a_mark_is_taken_at_once_and_saved(journal):

@@ -352,7 +352,11 @@ class Runner:
         for row in self._live_rows():
             self._state(row, RowState.WARMING)
         self._is_warming = True
-        end_ns = began_ns + round(self._config.warmup_max_s * NS_PER_S)
+        # At most half of a bounded run: it must not end with nothing but its warm-up.
+        most_s = self._config.warmup_max_s
+        if self._config.max_time_s is not None:
+            most_s = min(most_s, self._config.max_time_s / 2)
+        end_ns = began_ns + round(most_s * NS_PER_S)
         self._gate.man()
         while not self._stop_reason and self._time.now_ns() < end_ns:
             rows = self._live_rows()
@@ -365,7 +369,7 @@ class Runner:
         self._is_warming = False
         restless = [row for row in self._live_rows() if not row.levelling.is_level]
         for row in restless:
-            self._note("not warmed up", row, {"warmup_max_s": self._config.warmup_max_s})
+            self._note("not warmed up", row, {"warmup_max_s": most_s})
 
     def _measure(self, began_ns: int) -> None:
         if self._stop_reason:
@@ -631,7 +635,8 @@ class Runner:
             self._emit(Mark(now_ns, argument))
         elif verb == "ramp":
             self._ramp_until_ns = now_ns + _RAMP_NS
-            self._emit(Mark(now_ns, argument or "changed"))
+            if argument:
+                self._emit(Mark(now_ns, argument))
         elif verb == "temp":
             self._temp_c = float(argument) if argument else None
         elif verb == "pace":
@@ -725,6 +730,8 @@ class Runner:
         fatal = any(word in message for word in _FATAL_WORDS)
         if not kind:
             kind = failure_kind(error, 0 if row.slot is None else 1)
+        if kind == "check" and not isinstance(error, AssertionError):
+            message = f"check raised {message}"
         text = "".join(traceback.format_exception(error))
         self._emit(BenchError(self._time.now_ns(), row.bench, kind, message, text, fatal))
         self._state(row, RowState.FAILED, message)

@@ -181,6 +181,10 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
     """
     is_cuda = config.device.startswith("cuda")
     wanted = config.timer
+    for flag, is_on in (("--graph", config.graph), ("--blocker", config.blocker)):
+        if is_on and (wanted == "wall" or not is_cuda):
+            where = "the wall clock" if is_cuda else config.device
+            raise TimerError(f"{flag} works with device events only, not with {where}")
     if wanted == "wall" or (wanted == "auto" and not is_cuda):
         if is_cuda:
             sync = torch.cuda.synchronize
@@ -188,6 +192,7 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
         return WallTimer("asked for" if wanted == "wall" else "no GPU: the work is on the host")
     if not is_cuda:
         raise TimerError(f"--timer {wanted} needs a GPU, and this is {config.device}")
+    # Only device events can be captured in a graph or held back by a blocker.
     events = importlib.import_module("usv_tui.engine.events")
     timer: Timer = events.EventTimer(
         torch,

@@ -6,6 +6,7 @@ library prints at import is kept. Records are written between rounds.
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -60,6 +61,8 @@ def main() -> int:
     """Measure what the parent asks for."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A crash leaves the Python stack that it happened in at the end of the session's log.
+    faulthandler.enable()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # They come to the whole group; the parent decides. No SIG_IGN: programs that a benchmark
         # starts would inherit it.

@@ -17,6 +17,7 @@ from usv_tui.records import (
     SCHEMA,
     Advised,
     AnyRecord,
+    BenchError,
     Chosen,
     Command,
     Device,
@@ -46,6 +47,8 @@ _ROWS_A_LOOK = 4
 """Rows diagnosed in one analysis."""
 _REST_NS = 60 * NS_PER_S
 """Measuring paused for so long lets the sensors rest, too: polling keeps an idle device awake."""
+_OVERDUE_NS = 3 * NS_PER_S
+"""How long after its limit a run waits for the call that it is in."""
 _OUTPUT_LINES = 200
 """Lines of user output taken into the log at one pump; the file keeps all."""
 
@@ -120,6 +123,10 @@ class LiveSession:
         self._told_untrusted = False
         self._temp_sent: float | None = None
         self._stuck: set[int] = set()
+        self._told_stuck = False
+        self._max_time_s = config.max_time_s
+        self._began_ns: int | None = None
+        self._due_ns: int | None = None
         self._busy_since_ns = 0
         """Since when samples can be expected: not while measuring stood still on purpose."""
         self._is_paused = False
@@ -172,6 +179,7 @@ class LiveSession:
                 self.desk.on_device(record.info)
         records += self._from_desk()
         records += self._look_for_hang(now_ns)
+        records += self._look_for_overdue(now_ns)
         self._take(records)
         self._find_baseline(now_ns)
         if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
@@ -271,7 +279,15 @@ class LiveSession:
             return list(back)
         seconds = (now_ns - last_ns) / NS_PER_S
         records: list[AnyRecord] = []
-        for bench in self._source.current() or ():
+        current = self._source.current()
+        if current is None and not self._told_stuck:
+            # A process of its own does not tell which row it is in.
+            self._told_stuck = True
+            evidence = {"seconds": seconds}
+            records.append(
+                Noted(Notice(code="stuck", at_ns=now_ns, level="warn", evidence=evidence))
+            )
+        for bench in current or ():
             if bench in self.store.rows and bench not in self._stuck:
                 self._stuck.add(bench)
                 notice = Notice(
@@ -285,6 +301,31 @@ class LiveSession:
             if bench in self._stuck:
                 records.append(State(now_ns, bench, RowState.STUCK, f"{seconds:.0f} s"))
         return records
+
+    def _look_for_overdue(self, now_ns: int) -> list[AnyRecord]:
+        """A call that hangs must not outlive the run's limit: the session ends without it."""
+        if self.store.phase not in ("warming", "measuring") or self._is_paused:
+            return []
+        if self._began_ns is None:
+            self._began_ns = now_ns
+        limit_s = self._max_time_s
+        is_due = self.outcome is not None or (
+            limit_s is not None and now_ns - self._began_ns > limit_s * NS_PER_S
+        )
+        if not is_due:
+            self._due_ns = None
+            return []
+        self._due_ns = self._due_ns or now_ns
+        quiet_ns = now_ns - max(self._due_ns, self.store.last_sample_ns)
+        if quiet_ns < _OVERDUE_NS:
+            return []
+        what = "still inside one call when its time was over"
+        records: list[AnyRecord] = [
+            BenchError(now_ns, bench, "hang", f"hang: {what}")
+            for bench in self._source.current() or ()
+        ]
+        self.store.failed = True
+        return [*records, Progress(now_ns, "ended", f"time over, {what}")]
 
     def _look_at_journal(self, now_ns: int) -> None:
         assert self.journal is not None
@@ -341,9 +382,16 @@ class LiveSession:
         if wanted in names:
             self.set_baseline(names[wanted])
         else:
-            self.store.log(
-                now_ns, "warn", f"--baseline {wanted}: no such row; there is {', '.join(names)}"
+            known = ", ".join(names)
+            fault = Fault(
+                now_ns,
+                int(ExitCode.USAGE),
+                f"--baseline {wanted}: no such row",
+                f"there is {known}",
             )
+            self.fault = self.fault or fault
+            self._take([fault])
+            self._source.command(Command("stop", fault.message))
 
     def mark(self, label: str) -> None:
         """Begin a new epoch."""

@@ -71,7 +71,7 @@ from usv_tui.session.snapshot import (
 from usv_tui.session.stalls import StallFinder
 from usv_tui.session.wording import sentence
 from usv_tui.stats.analysis import Analysis, Analyst
-from usv_tui.stats.inputs import RowData, TelemetryData
+from usv_tui.stats.inputs import Probe, RowData, TelemetryData
 from usv_tui.stats.pairs import Interval
 from usv_tui.stats.rolling import LogHistogram, Summary, summary
 from usv_tui.suite.discovery import NO_BENCHMARK
@@ -308,6 +308,8 @@ class Store:
         self._reading: Reading | None = None
         self._raw_reasons: int | None = None
         self._clocks = ClockState()
+        self._clocks_during = ClockState()
+        """The last state of a lock of ours in this epoch."""
         self._advice = Advice()
         self._phase = ("starting", "")
         self._pace: str | None = None
@@ -399,7 +401,7 @@ class Store:
         elif isinstance(record, Timing):
             self._timer = record.info
         elif isinstance(record, Device):
-            if self._device is None:
+            if self._device is None and not self.has_ended:
                 self.log(record.at_ns, "event", _device_line(record.info))
             self._device = record.info
         elif isinstance(record, Bench):
@@ -425,8 +427,7 @@ class Store:
         elif isinstance(record, Gap):
             self._gaps.append((record.from_ns, record.to_ns, record.reason))
         elif isinstance(record, Clocks):
-            self._clocks = record.state
-            self.log(record.at_ns, "event", f"clocks: {record.state.hold} {record.state.evidence}")
+            self._on_clocks(record)
         elif isinstance(record, Advised):
             self._advice = advice = record.advice
             at = f" at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
@@ -441,8 +442,17 @@ class Store:
         elif isinstance(record, End):
             self._end = record
 
+    def _on_clocks(self, record: Clocks) -> None:
+        state = record.state
+        if state.hold in _OURS:
+            self._clocks_during = state
+        self._clocks = state
+        if self._phase[0] != "ended" or self._clocks_during.locked_mhz is not None:
+            evidence = f" {state.evidence}" if state.evidence else ""
+            self.log(record.at_ns, "event", f"clocks: {state.hold}{evidence}")
+
     def _on_progress(self, record: Progress) -> None:
-        if record.phase != self._phase[0]:
+        if record.phase != self._phase[0] and not (record.phase == "ended" and self._fault):
             self.log(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
         self._phase = (record.phase, record.detail)
 
@@ -484,6 +494,8 @@ class Store:
             last = self._epochs[-1]
             self._epochs[-1] = EpochView(last.number, last.label, last.from_ns, record.at_ns)
         self._epochs.append(EpochView(len(self._epochs), label, record.at_ns, None))
+        if self._clocks.hold not in _OURS:
+            self._clocks_during = ClockState()
         self._reason_counts.clear()
         self._reason_total = 0
         for row in self.rows.values():
@@ -600,14 +612,16 @@ class Store:
         if not len(t_ns):
             return TelemetryData.none()
         fields = {name: column.view()[part] for name, column in columns.fields.items()}
-        sm_mhz: FloatArray = fields["sm_mhz"]  # type: ignore[assignment]
+        probe = None
         if self.probe_t_ns.n:
-            measured, in_stream = self.sample_clock(t_ns)
-            sm_mhz = np.where(in_stream, measured, sm_mhz)
+            times: IntArray = self.probe_t_ns.view()  # type: ignore[assignment]
+            first = int(np.searchsorted(times, now_ns - _LOOK_BACK_NS))
+            probe = Probe(times[first:], self.probe_mhz.view()[first:])  # type: ignore[arg-type]
         reading, device = self._reading, self._device
         return TelemetryData(
             t_ns=t_ns,
-            sm_mhz=sm_mhz,
+            sm_mhz=fields["sm_mhz"],  # type: ignore[arg-type]
+            probe=probe,
             temp_c=fields["temp_c"],  # type: ignore[arg-type]
             reasons=columns.reasons.view()[part],  # type: ignore[arg-type]
             power_ns=columns.throttle_ns["power"].view()[part],  # type: ignore[arg-type]
@@ -725,6 +739,7 @@ class Store:
             reading=self._reading,
             telemetry_state=self._telemetry_words(),
             clocks=self._clocks,
+            clocks_during=self._clocks_during,
             phase=self._phase[0],
             phase_detail=self._phase[1],
             pace=self._pace or config.pace,
