@@ -662,3 +662,28 @@ def test_the_summary_lists_rows_and_skips(load):
 
     assert rows[0] == ("attention[seq=512,kind=math]", "baseline, 1024 flop, 1536 B")
     assert rows[-1] == ("attention[seq=1024,kind=flash]", "skipped: too long")
+
+
+def test_what_nobody_meant_to_be_timed_is_only_counted(load):
+    """Imports and helpers do not swamp the list; what BENCHMARKS times is not skipped as well."""
+    suite = load(
+        "from math import sqrt, sin\n"
+        "def helper(): pass\n"
+        "def copy(): return 1\n"
+        "BENCHMARKS = {'copy': copy, 'root': lambda: sqrt(2), 'broken': 3}\n"
+    )
+
+    assert summary(suite) == [
+        ("copy", ""),
+        ("root", ""),
+        ("broken", "skipped: a int, which cannot be called"),
+        ("and 3 other names of the file are no benchmarks", ""),
+    ]
+    assert [name for name, _ in summary(suite, everything=True)] == [
+        "copy",
+        "root",
+        "broken",
+        "sqrt",
+        "sin",
+        "helper",
+    ]

@@ -184,7 +184,7 @@ def _collect(path: Path, module: types.ModuleType, device: str) -> tuple[list[Ro
     """All rows, those with a reason too, and the names that are no benchmarks at all."""
     declared: list[Definition] = list(vars(module).get(REGISTRY, ()))
     factories = {id(definition.factory) for definition in declared}
-    plain, skipped = _undecorated(module, factories)
+    plain, skipped = _undecorated(module, factories, _listed(module) - factories)
     rows = [
         row
         for definition in sorted([*declared, *plain], key=lambda d: _line(d, path))
@@ -194,6 +194,12 @@ def _collect(path: Path, module: types.ModuleType, device: str) -> tuple[list[Ro
     rows += [row for definition in listed for row in expand(definition, device)]
     _refuse_equal_names(path, rows)
     return rows, refused + skipped
+
+
+def _listed(module: types.ModuleType) -> set[int]:
+    """The callables that `BENCHMARKS` takes: no reason is owed for them."""
+    value = vars(module).get("BENCHMARKS")
+    return {id(fn) for fn in value.values()} if isinstance(value, Mapping) else set()
 
 
 def _line(definition: Definition, path: Path) -> int:
@@ -223,14 +229,16 @@ def _definition(name: str, factory: Callable[..., Any], group: str | None = None
 
 
 def _undecorated(
-    module: types.ModuleType, factories: set[int]
+    module: types.ModuleType, factories: set[int], listed: set[int]
 ) -> tuple[list[Definition], list[Skipped]]:
-    """Factories by name, and why every other public callable of the module is none."""
+    """Factories by name, and why every other public callable that is not listed is none."""
     found: list[Definition] = []
     skipped: list[Skipped] = []
     seen: dict[int, str] = {}
     for name, value in vars(module).items():
         if name.startswith("_") or not callable(value):
+            continue
+        if id(value) in listed and not name.startswith(_PREFIX):
             continue
         origin = str(getattr(value, "__module__", None) or "elsewhere")
         if origin != module.__name__:
@@ -342,11 +350,20 @@ def _listing(items: Sequence[str], between: str = ", ") -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def summary(suite: Suite) -> list[tuple[str, str]]:
-    """Names and what is known of them, rows first, then skipped things with their reasons."""
-    return [(b.name, _known(b)) for b in suite.benchmarks] + [
-        (s.name, f"skipped: {s.reason}") for s in suite.skipped
-    ]
+def summary(suite: Suite, everything: bool = False) -> list[tuple[str, str]]:
+    """Names and what is known of them, rows first, then skipped ones with their reasons.
+
+    Imports and helpers, which nobody meant to be timed, are only counted unless `everything` is.
+    """
+    meant = [s for s in suite.skipped if everything or not s.reason.startswith(NO_BENCHMARK)]
+    rows = [(b.name, _known(b)) for b in suite.benchmarks]
+    rows += [(s.name, f"skipped: {s.reason.removeprefix(NO_BENCHMARK)}") for s in meant]
+    others = len(suite.skipped) - len(meant)
+    if others:
+        names, verb = ("name", "is") if others == 1 else ("names", "are")
+        none = "no benchmark" if others == 1 else "no benchmarks"
+        rows.append((f"and {others} other {names} of the file {verb} {none}", ""))
+    return rows
 
 
 def _known(benchmark: Benchmark) -> str:
