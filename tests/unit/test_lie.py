@@ -64,6 +64,22 @@ def test_the_simulator_shows_the_factor() -> None:
     assert "simulated" in lie.lacks
 
 
+@pytest.mark.parametrize("card", ["h100", "mi300", "rtx"])
+def test_a_card_that_idled_is_warm_again_before_it_is_timed(card) -> None:
+    """Long first calls let the clock fall; the rows still rank as they do in a long run."""
+    session = load("attention", card, 0, ManualTime(10**9))
+
+    lie = measure_lie(session.suite.benchmarks, "cpu", session.timer, session.gpu.time.now_ns)
+
+    truth = [k.seconds(session.card, session.card.base_mhz) for k in session.scenario.kernels]
+    timed = [row.timed_s for row in lie.rows]
+    synced = [row.synced_s for row in lie.rows]
+    order = sorted(range(len(truth)), key=truth.__getitem__)
+    assert sorted(range(len(timed)), key=timed.__getitem__) == order
+    assert sorted(range(len(synced)), key=synced.__getitem__) == order
+    assert timed == pytest.approx(truth, rel=0.2)
+
+
 def test_a_row_that_fails_says_why_and_the_others_are_measured() -> None:
     """An exception, or a coroutine instead of work, costs only its own row."""
     time = ManualTime()

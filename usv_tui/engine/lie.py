@@ -11,16 +11,19 @@ from typing import NamedTuple
 
 from usv_tui.engine.calibrate import calibrate
 from usv_tui.engine.checks import vet_result
+from usv_tui.engine.levelling import Levelling
 from usv_tui.engine.timers import Slot, Timer
 from usv_tui.model import Benchmark
 from usv_tui.suite.rows import assemble
 from usv_tui.timesource import NS_PER_S
 
-_WARM_CALLS = 3
+_WARM_CALLS = 2
 _CALLS = 15
 _WINDOW_S = 1e-3
 _BUDGET_NS = NS_PER_S
 """Each way of timing stops repeating after this; it never does less than one call."""
+_BUSY_NS = 300_000_000
+"""A card that idled during a long first call has its clock up again after this."""
 
 
 class LieRow(NamedTuple):
@@ -82,6 +85,7 @@ def _row(benchmark: Benchmark, device: str, timer: Timer, clock: Callable[[], in
         row = row._replace(first_s=_call(timer, slot, clock, waits=True))
         for _ in range(_WARM_CALLS):
             _call(timer, slot, clock, waits=True)
+        _warm(timer, slot, clock)
         row = row._replace(nod_s=_typical(timer, slot, clock, waits=False))
         row = row._replace(synced_s=_typical(timer, slot, clock, waits=True))
         return row._replace(timed_s=_timed(timer, slot, benchmark.inner, clock))
@@ -122,12 +126,29 @@ def _timed(timer: Timer, slot: Slot, inner: int | None, clock: Callable[[], int]
     if found.error is not None:
         raise found.error
     slot.inner = found.inner
+    _warm(timer, slot, clock)
     windows: list[int] = []
     began_ns = clock()
     while len(windows) < _CALLS and (not windows or clock() - began_ns < _BUDGET_NS):
-        failure = timer.enqueue(0, [slot] * 5)
-        windows += [w for record in timer.harvest(wait=True) for w in record.window_ns]
-        if failure is not None:
-            raise failure[1]
+        windows += _windows(timer, slot, 5)
     good = [w for w in windows if w > 0]
     return statistics.median(good) / slot.inner / NS_PER_S if good else None
+
+
+def _warm(timer: Timer, slot: Slot, clock: Callable[[], int]) -> None:
+    """Keep the device busy until the windows have levelled: the waits before let it idle."""
+    levelling = Levelling(_BUSY_NS)
+    began_ns = clock()
+    while not levelling.is_level and clock() - began_ns < _BUDGET_NS:
+        now_ns = clock()
+        for window_ns in _windows(timer, slot, 1):
+            levelling.add(now_ns, window_ns / slot.inner)
+
+
+def _windows(timer: Timer, slot: Slot, n: int) -> list[int]:
+    """The lengths of `n` windows that were enqueued together."""
+    failure = timer.enqueue(0, [slot] * n)
+    windows = [w for record in timer.harvest(wait=True) for w in record.window_ns]
+    if failure is not None:
+        raise failure[1]
+    return windows
