@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,11 +10,12 @@ from usv_tui.engine.cache import Flusher
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import Prepared, work
 from usv_tui.errors import UsageError
-from usv_tui.model import RunConfig, WorkRequest
+from usv_tui.model import RowState, RunConfig, WorkRequest
 from usv_tui.records import Command
 from usv_tui.session.goal import Goal, target_of
 from usv_tui.session.store import Store
 from usv_tui.sim import load
+from usv_tui.stats.pairs import Interval
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 
@@ -68,6 +70,56 @@ def test_a_median_on_a_cold_card_is_not_believed():
     assert not outcome.is_met
     assert "not settled" in outcome.reason
     assert "not reached after 20 s" in outcome.reason
+
+
+class Rows:
+    """As much of a store as a goal looks at for a target on medians: one row."""
+
+    def __init__(self, n, half_width, *, n_eff=1000.0, is_settled=True):
+        info = SimpleNamespace(name="softmax", parent=None, control_of=None)
+        self.rows = {0: SimpleNamespace(info=info, state=RowState.RUNNING)}
+        found = SimpleNamespace(window=SimpleNamespace(n=n), is_settled=is_settled, modes=None)
+        self.analysis = SimpleNamespace(rows={0: found})
+        self._interval = None
+        if half_width is not None:
+            self._interval = Interval(0.0, -half_width, half_width, n, n_eff)
+
+    def settled_interval(self, _bench, _now_ns):
+        """The interval that was given."""
+        return self._interval
+
+
+def test_a_target_that_is_met_when_the_time_runs_out_is_met():
+    """Between two checks the time may run out: a reached width is never called not reached."""
+    goal = Goal(target_of("±0.1%"), 20.0)
+
+    first = goal.look(Rows(300, 0.00012), 0)
+    progress = goal.progress
+    last = goal.look(Rows(310, 0.00012), 20 * NS_PER_S)
+
+    assert first is None
+    assert "to be met at the next check too" in progress
+    assert last.is_met
+    assert last.reason == "target met: median ±0.1 %: now ±0.012 % (softmax)"
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (Rows(300, 0.00012, n_eff=10.0), "now ±0.012 % (softmax), samples too correlated"),
+        (Rows(100, 0.00012), "now ±0.012 % (softmax), too few samples"),
+        (Rows(300, 0.00012, is_settled=False), "now ±0.012 % (softmax), not settled"),
+        (Rows(300, None), "no interval yet (softmax), too few samples"),
+        (Rows(300, 0.002), "now ±0.2 % (softmax)"),
+        (Rows(300, 0.0010004), "now ±0.10004 % (softmax)"),
+    ],
+)
+def test_what_is_missing_is_named(rows, says):
+    """A target that is not met says by how much, or what else it lacks."""
+    outcome = Goal(target_of("±0.1%"), 0.0).look(rows, 0)
+
+    assert not outcome.is_met
+    assert outcome.reason == f"median ±0.1 %: {says}, not reached after 0 s"
 
 
 @pytest.mark.parametrize("text", ["", "fast", "±0%", "±-1%", "ratio", "±nan%", "±70%"])

@@ -62,8 +62,13 @@ class Goal:
         self.progress = f"{self._name}: {self._where(stop, store)}"
         if not stop.is_done:
             return None
-        if stop.reason == "target":
-            return Outcome(f"target met: {self.progress}", is_met=True)
+        is_met = stop.reason == "target"
+        if stop.reason == "time" and rows and stop.block is Block.NONE:
+            # Every row is known well enough; only the second checkpoint was still to come.
+            is_met = True
+        if is_met:
+            width = self._width(stop, store)
+            return Outcome(f"target met: {self._name}: {width}", is_met=True)
         why = {
             "time": f"not reached after {elapsed_s:.0f} s",
             "refused": "two even modes: a median is no stable target",
@@ -71,10 +76,32 @@ class Goal:
         return Outcome(f"{self.progress}, {why}", is_met=False)
 
     def _where(self, stop: Stop, store: Store) -> str:
-        at = "no interval yet" if stop.reached is None else f"now ±{stop.reached * 100:.2g} %"
+        """How far it is, and what is missing where the width alone does not tell."""
+        lacks = str(stop.block)
+        if stop.block is Block.NONE:
+            lacks = "to be met at the next check too"
+        elif stop.block in (Block.WIDE, Block.CORRELATED) and stop.reached is None:
+            lacks = str(Block.FEW)
+        elif stop.block is Block.WIDE:
+            lacks = ""
+        if stop.bench is None:
+            lacks = ""
+        return f"{self._width(stop, store)}{lacks and f', {lacks}'}"
+
+    def _width(self, stop: Stop, store: Store) -> str:
+        at = "no interval yet"
+        if stop.reached is not None:
+            # As exactly as it takes to tell it from the target.
+            target = self._target.half_width
+            digits = next((d for d in (2, 3, 4) if _told_apart(stop.reached, target, d)), 6)
+            at = f"now ±{stop.reached * 100:.{digits}g} %"
         name = "" if stop.bench is None else f" ({store.rows[stop.bench].info.name})"
-        lacks = "" if stop.block in (Block.NONE, Block.WIDE) else f", {stop.block}"
-        return f"{at}{name}{lacks}"
+        return f"{at}{name}"
+
+
+def _told_apart(reached: float, target: float, digits: int) -> bool:
+    """Whether so many digits show that a width is above its target, when it is."""
+    return reached <= target or float(f"{reached:.{digits}g}") > target
 
 
 def _ratios(store: Store) -> list[Precision]:
