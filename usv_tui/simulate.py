@@ -70,8 +70,13 @@ class Simulation:
             flush_bytes=session.gpu.flush_bytes,
             l2_bytes=session.card.l2_bytes,
         )
+        identity = {
+            "name": session.card.name,
+            "peak_flops_per_s": session.card.peak_flops,
+            "peak_bytes_per_s": session.card.peak_bytes_per_s,
+        }
         prepared = Prepared(
-            self.device, "simulated: ground truth is known", {}, suite, session.timer, flusher
+            self.device, "simulated: ground truth is known", identity, suite, session.timer, flusher
         )
         return prepared, session
 
