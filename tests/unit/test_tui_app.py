@@ -1,4 +1,5 @@
 import asyncio
+import re
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -219,7 +220,9 @@ def test_help_explains_every_column_and_every_key():
             for word in ("median", "std %", "trend", "TFLOP/s, GB/s", "vs NAME", "settled"):
                 assert word in shown
             for key in LIVE:
-                assert f" {key.display} " in shown
+                assert f" {key.display} " in shown or not key.help
+            assert "Select the next / the previous row." in shown
+            assert "A shorter / a longer rolling window." in shown
 
     run(main())
 
@@ -231,11 +234,34 @@ def test_why_shows_the_evidence_with_plots():
         async with running(size=(120, 50)) as (app, _, pilot):
             await pilot.press("w")
             shown = screen(app)
-            assert "LOCK THE CLOCKS" in shown
+            assert " LOCK  the clock moves" in shown
             assert "limited by power cap 12 % of the time" in shown
             assert "time (us) against clock (MHz)" in shown
             assert "at the median clock" in shown
             assert sum("⠀" < c <= "⣿" for c in shown) > 60
+
+    run(main())
+
+
+def test_how_long_ago_is_never_negative():
+    """The time axis of the plot ends now: seconds ago fall to 0 on the right."""
+
+    async def main():
+        async with running(size=(120, 60)) as (app, _, pilot):
+            await pilot.press("w")
+            shown = screen(app).split("(s ago)")[1]
+            assert re.search(r"\n {10}\d+ +0 *\n", shown)
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [(3, 10), (160, 2), (160, 1), (5, 1), (2, 2), (11, 4), (80, 24)])
+def test_a_simulated_card_is_never_taken_for_a_real_one(size):
+    """However small the terminal, as much of SIMULATED as it holds is on it."""
+
+    async def main():
+        async with running(fake.session(simulated="h100 steady"), size=size) as (app, _, _pilot):
+            assert shows(app, "SIM"[: size[0]])
 
     run(main())
 
@@ -302,7 +328,7 @@ def test_the_lock_dialog_chooses_among_supported_clocks():
             locked = ClockState(hold=ClockHold.LOCKED, locked_mhz=1875, can_lock=True)
             controller.store.given = replace(controller.store.given, clocks=locked)
             shown = screen(app)
-            assert "clocks locked 1875 MHz" in shown
+            assert "now      locked 1875 MHz" in shown
             assert "since the lock" in shown
             assert "1950 → 1950" in shown
             assert "asked for 1875 MHz" not in shown

@@ -188,6 +188,61 @@ def test_phases_stand_below_their_row():
     assert key_of(forward, snapshot) == "step/forward"
 
 
+def test_phases_in_phases_are_indented_by_depth():
+    """The rest of an inner phase carries its name, and each is selected by its whole path."""
+    rows = [
+        row(0, "step"),
+        row(1, "bwd", parent=0),
+        row(2, "dw", parent=1),
+        row(-2, "unaccounted", parent=1),
+        row(-1, "unaccounted", parent=0),
+    ]
+
+    lines = shown(rows, 100)
+
+    assert [line[3:25].rstrip() for line in lines[2:]] == [
+        "└ bwd",
+        "  └ dw",
+        "  └ bwd: unaccounted",
+        "└ unaccounted",
+    ]
+    assert key_of(rows[2], fake.snapshot(rows=tuple(rows))) == "step/bwd/dw"
+
+
+@pytest.mark.parametrize("badge", ["outside stream", "implausible"])
+def test_no_ratio_and_no_rate_of_an_invalid_time(badge):
+    """A row whose time is none is `invalid`, as is every row against it; nothing is faster."""
+    wrong = replace(FLASH, badges=(badge,), tflops=5.5, gbps=77.0)
+    base = replace(MATH, badges=(badge,))
+
+    line = shown([MATH, wrong], 140)[2]
+    both = shown([base, FLASH], 140)
+
+    assert " invalid " in line
+    assert "0.770x" not in line
+    assert "5.5" not in line
+    assert "77.0" not in line
+    assert all(" invalid " in line for line in both[1:])
+    assert f"invalid ({badge})" in markdown_row(wrong, fake.snapshot(rows=(MATH, wrong)), US)
+
+
+def test_names_that_cannot_be_seen_are_escaped():
+    """A control or zero-width character in a name is shown as what it is."""
+    lines = shown([row(0, "a\0b"), row(1, "\u200b"), row(2, " ")], 100)
+
+    assert [line[3:11].rstrip() for line in lines[1:]] == ["a\\x00b", "\\u200b", "' '"]
+
+
+def test_names_are_cut_where_they_agree_and_never_within_a_number():
+    """A narrow screen keeps the parameter that differs, with all its digits."""
+    names = [f"attention[seq={n},kind=math]" for n in (512, 1024, 2048)]
+
+    lines = shown([row(i, name) for i, name in enumerate(names)], 60)
+
+    for size, line in zip((512, 1024, 2048), lines[1:], strict=True):
+        assert f"{size},kind=math]" in line.split("  ")[0]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -202,6 +257,9 @@ def test_phases_stand_below_their_row():
         ({"word": StateWord.THROTTLED, "throttled": (("power cap", 0.4),)}, "! throttled power"),
         ({"word": StateWord.STEADY, "badges": ("CPU-bound",)}, "≈ steady CPU-bound"),
         ({"word": StateWord.NONE}, "· running"),
+        ({"word": StateWord.UNDECIDED}, "? undecided"),
+        ({"word": StateWord.UNDECIDED, "drift": Drift(detectable=0.012)}, " drift? <1.2%"),
+        ({"word": StateWord.STEADY, "badges": ("2 modes", "2 modes")}, "≈ steady 2 modes   "),
     ],
 )
 def test_every_state_has_a_sign_and_a_word(change, words):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from usv_tui.report.wording import best_head
+from usv_tui.report.wording import best_cut
 from usv_tui.units import DASH
 
 _GAP = "  "
@@ -88,7 +88,7 @@ def _fit(column: Column, width: int) -> list[str]:
         return list(column.cells)
     if not column.is_code:
         return [_clip(cell, width) for cell in column.cells]
-    head = best_head(column.cells, max(0, width - 1), lambda c, h: cut_name(c, width, h))
+    head = best_cut(column.cells, max(0, width - 1), lambda c, h: cut_name(c, width, h)).head
     return [cut_name(cell, width, head) for cell in column.cells]
 
 

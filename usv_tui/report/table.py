@@ -12,7 +12,7 @@ from usv_tui.report import grid
 from usv_tui.report.advice_text import advice_line
 from usv_tui.report.grid import Column
 from usv_tui.report.wording import (
-    best_head,
+    best_cut,
     clock_words,
     depth_of,
     has_valid_time,
@@ -81,14 +81,13 @@ def _name(row: RowView, rows: Sequence[RowView]) -> str:
 
 def _telling_width(names: Sequence[str]) -> int:
     """The fewest characters at which no two cut names look alike."""
-    wanted, longest = len(set(names)), max(map(len, names))
+    longest = max(map(len, names))
     for width in range(_NAME_LEAST, min(_NAME_ENOUGH, longest)):
 
         def cut(name: str, head: int, width: int = width) -> str:
             return grid.cut_name(name, width, head)
 
-        head = best_head(names, width - 1, cut)
-        if len({cut(name, head) for name in names}) == wanted:
+        if best_cut(names, width - 1, cut).is_clear:
             return width
     return min(_NAME_ENOUGH, longest)
 

@@ -1,6 +1,7 @@
 """What every front end says of a row and of the clocks, in one set of words."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from usv_tui.model import ClockHold, ClockState
 from usv_tui.session.snapshot import RowView
@@ -47,23 +48,43 @@ def name_of(row: RowView, rows: Sequence[RowView]) -> str:
     return readable(row.name)
 
 
-def best_head(names: Sequence[str], room: int, cut: Callable[[str, int], str]) -> int:
-    """How much of the front of names to keep so that as many as can be look different.
+class Cut(NamedTuple):
+    """How names that are too long are cut, and how well that went."""
+
+    head: int
+    """Leading characters that stay."""
+    is_clear: bool
+    """No two different names look alike, and no number lost a part of its digits."""
+
+
+def best_cut(names: Sequence[str], room: int, cut: Callable[[str, int], str]) -> Cut:
+    """Where to cut names so that as many as can be look different: where they agree.
 
     Args:
         names: all of them, those that fit as well.
         room: characters that stay of a name that is too long, front and end together.
         cut: gives a name with so many leading characters kept.
     """
-    best, most = room // 2, 0
     wanted = len(set(names))
+    best, best_score = room // 2, (0, 0)
     for head in sorted(range(room + 1), key=lambda h: abs(h - room // 2)):
-        different = len({cut(name, head) for name in names})
-        if different > most:
-            best, most = head, different
-        if most >= wanted:
+        shown = [cut(name, head) for name in names]
+        score = (len(set(shown)), -sum(map(_splits_number, names, shown)))
+        if score > best_score:
+            best, best_score = head, score
+        if best_score == (wanted, 0):
             break
-    return best
+    return Cut(best, best_score == (wanted, 0))
+
+
+def _splits_number(name: str, shown: str) -> bool:
+    """True when a cut name's end begins amid the digits of a number."""
+    if shown == name:
+        return False
+    pairs = zip(reversed(name), reversed(shown), strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(shown))
+    start = len(name) - same
+    return 0 < start < len(name) and name[start - 1 : start + 1].isdigit()
 
 
 # -- states and times

@@ -12,6 +12,7 @@ class Key(NamedTuple):
     label: str
     """One or two words for the footer; empty keeps it out."""
     help: str
+    """Empty: another key's sentence covers it."""
     shown: str = ""
     """How the key is written, where its name reads badly."""
     rank: int = 9
@@ -32,8 +33,8 @@ LIVE: tuple[Key, ...] = (
         rank=2,
     ),
     Key(("f",), "freeze", "freeze", "Hold the picture still while measuring goes on.", rank=7),
-    Key(("j", "down"), "next_row", "select", "Select the next row.", "j/k", rank=3),
-    Key(("k", "up"), "previous_row", "", "Select the row above."),
+    Key(("j", "down"), "next_row", "select", "Select the next / the previous row.", "j/k", rank=3),
+    Key(("k", "up"), "previous_row", "", "", "k"),
     Key(
         ("enter",),
         "detail",
@@ -53,11 +54,11 @@ LIVE: tuple[Key, ...] = (
         ("left_square_bracket",),
         "window_less",
         "window",
-        "A shorter rolling window.",
+        "A shorter / a longer rolling window.",
         "[ ]",
         rank=9,
     ),
-    Key(("right_square_bracket",), "window_more", "", "A longer rolling window.", "]"),
+    Key(("right_square_bracket",), "window_more", "", "", "]"),
     Key(("z",), "zoom", "zoom", "Time on the charts: 10 s, 1 min, 5 min, all.", rank=6),
     Key(
         ("left",), "cursor_left", "", "Read the chart at an earlier moment; escape leaves.", "left"

@@ -6,12 +6,14 @@ the same with `NO_COLOR`, on a light background and without Unicode.
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.color import Color, ColorParseError
 from rich.style import Style
 
+from usv_tui.report.wording import name_of, readable
+from usv_tui.session.snapshot import RowView
 from usv_tui.tui.text import clean
 
 DEFAULT_THEME = "ansi-dark"
@@ -158,6 +160,14 @@ class Look:
         if not self.glyphs.is_ascii or safe.isascii():
             return safe
         return safe.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
+
+    def name(self, row: RowView, rows: Sequence[RowView]) -> str:
+        """A row's name, safe to show; what cannot be seen in it is escaped."""
+        return self.text(name_of(row, rows))
+
+    def plain_name(self, name: str) -> str:
+        """A name alone, in the same way."""
+        return self.text(readable(name))
 
     def own(self, text: str) -> str:
         """Text of ours, with the few signs it may hold replaced in ASCII mode."""

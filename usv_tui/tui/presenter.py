@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from textual.strip import Strip
 
 from usv_tui.records import Command
+from usv_tui.report.wording import name_of, readable
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
 from usv_tui.timesource import NS_PER_S
 from usv_tui.tui import keys
@@ -270,7 +271,7 @@ class Presenter:
         row = self.view.selected_row(self.shown)
         if row is not None:
             self.view.selected = key_of(row, self.shown)
-            self._page = Page(f"Detail  {row.name}", detail.write)
+            self._page = Page(f"Detail  {name_of(row, self.shown.rows)}", detail.write)
 
     def do_help(self, _now_ns: int) -> None:
         """Columns, signs and keys."""
@@ -295,7 +296,7 @@ class Presenter:
             self.say("ratios refer to each group's own baseline", now_ns)
         else:
             self._controller.set_baseline(row.bench)
-            self.say(f"ratios refer to {row.name}", now_ns)
+            self.say(f"ratios refer to {readable(row.name)}", now_ns)
 
     def do_columns(self, now_ns: int) -> None:
         """The next set of columns."""

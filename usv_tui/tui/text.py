@@ -63,6 +63,17 @@ def clip_middle(text: str, width: int, ellipsis: str) -> str:
     return set_cell_size(text, room // 2) + ellipsis + _last_cells(text, tail)
 
 
+def clip_name(text: str, width: int, ellipsis: str, head: int) -> str:
+    """At most `width` cells: the first `head` of a name that is longer, and its end."""
+    if width_of(text) <= width:
+        return text
+    room = width - width_of(ellipsis)
+    if room < 1:
+        return clip(text, width, ellipsis)
+    kept = min(head, room)
+    return set_cell_size(text, kept) + ellipsis + _last_cells(text, room - kept)
+
+
 def _last_cells(text: str, width: int) -> str:
     """The end of the text, exactly `width` cells."""
     start = len(text)

@@ -53,9 +53,14 @@ class ScreenStore(Protocol):
 
 
 def key_of(row: RowView, snapshot: Snapshot) -> str:
-    """A row's identity for the user: its name, below its parent's for a phase."""
+    """A row's identity for the user: its name, behind those of the rows that it is a phase of."""
+    names, seen = [row.name], {row.bench}
     parent = None if row.parent is None else snapshot.row(row.parent)
-    return row.name if parent is None else f"{parent.name}/{row.name}"
+    while parent is not None and parent.bench not in seen:
+        names.append(parent.name)
+        seen.add(parent.bench)
+        parent = None if parent.parent is None else snapshot.row(parent.parent)
+    return "/".join(reversed(names))
 
 
 @dataclass(slots=True)
@@ -155,6 +160,10 @@ class Scene:
     def row(self) -> RowView | None:
         """The selected row."""
         return self.view.selected_row(self.snapshot)
+
+    def name(self, row: RowView) -> str:
+        """A row's name, safe to show."""
+        return self.look.name(row, self.snapshot.rows)
 
     def axis(self, columns: int) -> TimeAxis:
         """The charts' time axis with so many dot columns."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from usv_tui.report.wording import has_valid_time, invalid_reason, readable
 from usv_tui.session.snapshot import RowView, Stats
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph, pairs
@@ -16,7 +17,7 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
     if row is None:
         return [("no row is selected", look.dim)]
     out: list[Paragraph] = [
-        (look.text(key_of(row, scene.snapshot)), look.strong),
+        (look.plain_name(key_of(row, scene.snapshot)), look.strong),
         (f"state {row.state.value} {row.word.value} {look.text(row.detail)}".rstrip(), look.base),
     ]
     if row.error or row.traceback:
@@ -76,13 +77,15 @@ def _findings(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
             else f"{significant(row.energy_j)} J a call {row.energy_label}",
         ),
         ("limited", ", ".join(f"{word} {share * 100:.0f} %" for word, share in row.throttled)),
-        ("badges", ", ".join(row.badges)),
+        ("badges", ", ".join(dict.fromkeys(row.badges))),
     ]
     return pairs(scene, [(name, look.text(what)) for name, what in facts if what], width, 10)
 
 
 def _rate(row: RowView) -> str:
-    parts = []
+    parts: list[str] = []
+    if not has_valid_time(row):
+        return ""
     if row.tflops is not None:
         parts.append(f"{significant(row.tflops, 4)} TFLOP/s")
     if row.gbps is not None:
@@ -92,6 +95,9 @@ def _rate(row: RowView) -> str:
 
 def _ratio(scene: Scene, row: RowView) -> str:
     ratio = row.ratio
+    invalid = invalid_reason(row, scene.snapshot.rows)
+    if invalid:
+        return f"invalid ({invalid})"
     if row.is_baseline:
         return "this row is the baseline"
     if ratio is None or ratio.ratio is None:
@@ -101,10 +107,11 @@ def _ratio(scene: Scene, row: RowView) -> str:
     rounds = f" from {ratio.n:,} rounds"
     effective = "" if ratio.n_eff is None else f", worth {ratio.n_eff:,.0f} independent ones"
     note = f"; {ratio.note}" if ratio.note else ""
+    baseline = readable(row.baseline_name) if row.baseline_name else "the baseline"
     half = interval_text(ratio, scene.look.glyphs)
     return (
         f"{sign} {ratio.answer.value}: {ratio.ratio:.4f}x{half}{interval} against "
-        f"{row.baseline_name or 'the baseline'}{rounds}{effective}{note}"
+        f"{baseline}{rounds}{effective}{note}"
     )
 
 

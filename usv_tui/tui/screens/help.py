@@ -24,6 +24,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ),
     ("TFLOP/s, GB/s", "The operations and bytes that the benchmark declares, per median time."),
     ("vs NAME", _RATIO),
+    ("invalid", "No ratio: the time is not that of the work; the badge beside it says why."),
 )
 
 STATES: tuple[tuple[str, str], ...] = (
@@ -34,7 +35,8 @@ STATES: tuple[tuple[str, str], ...] = (
     ("steady", "Flat so far; not proven to last."),
     ("settled", "Flat, and the temperature has settled too."),
     ("throttled", "The device says that power or heat limits its clock."),
-    ("undecided", "Too few samples to say."),
+    ("undecided", "Too few samples, or times too unsteady, to tell whether they drift."),
+    ("drift? <N%", "No drift is seen; one below N % could not be told from the noise yet."),
     ("failed", "It raised an error; the others go on. Enter shows the traceback."),
     ("stuck", "No sample for a while: it is still inside one call."),
 )
@@ -52,7 +54,7 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
         (f"{glyphs.over} {glyphs.under}", "on the chart: samples above or below its scale"),
     )
     out: list[Paragraph] = [("Keys", look.strong)]
-    out += pairs(scene, [(key.display, key.help) for key in LIVE], width)
+    out += pairs(scene, [(key.display, key.help) for key in LIVE if key.help], width)
     out += [("", look.base), ("Columns", look.strong), *pairs(scene, COLUMNS, width)]
     out += [("", look.base), ("Signs", look.strong), *pairs(scene, signs, width)]
     out += [("", look.base), ("States", look.strong), *pairs(scene, STATES, width)]

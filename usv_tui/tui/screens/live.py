@@ -50,6 +50,8 @@ class LiveScreen:
             out.append((text.blank(width, scene.look.base),))
         if layout.footer:
             out.append((self._footer(scene, width),))
+        if scene.snapshot.simulated and not layout.header and out:
+            out[0] = (bar.with_sim(out[0][0], scene.look), *out[0][1:])
         return out[:height]
 
     def _narrow(self, scene: Scene, layout: Layout) -> list[Line]:
@@ -140,7 +142,7 @@ def _cursor_title(scene: Scene, axis: TimeAxis, width: int) -> Strip:
         shown = "no sample" if value is None else f"{in_unit(value, from_unit)} {from_unit.name}"
         runs.append(
             (
-                f"{text.clip_middle(look.text(row.name), 30, look.glyphs.ellipsis)} {shown}",
+                f"{text.clip_middle(scene.name(row), 30, look.glyphs.ellipsis)} {shown}",
                 look.of_series(row.name),
             )
         )

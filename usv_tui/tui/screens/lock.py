@@ -6,12 +6,12 @@ from textual.strip import Strip
 
 from usv_tui.errors import ClockError
 from usv_tui.model import ClockHold, ClockState
+from usv_tui.report.wording import clock_words
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.keys import LOCK
 from usv_tui.tui.view import Scene
 from usv_tui.tui.widgets import bar
-from usv_tui.tui.widgets.bar import clock_words
 from usv_tui.tui.widgets.strips import QUANTITIES, value_of
 from usv_tui.units import Unit, fixed, in_unit, percent, time_unit
 
@@ -186,7 +186,7 @@ class LockDialog:
             old = before.row(row.bench)
             if old is None:
                 continue
-            name = text.left(text.clip_middle(look.text(row.name), 28, look.glyphs.ellipsis), 28)
+            name = text.left(text.clip_middle(scene.name(row), 28, look.glyphs.ellipsis), 28)
             median = f"{_median(old, unit)} {arrow} {_median(row, unit)}"
             std = f"{percent(old.rolling.rel_std)} {arrow} {percent(row.rolling.rel_std)}"
             runs = [(f" {name}", look.base), (f"{median:>24}{std:>20}", look.base)]

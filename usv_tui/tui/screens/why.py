@@ -56,7 +56,7 @@ def _plots(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
     """Time against clock, and the times with the clock's effect taken out."""
     look = scene.look
     t_ns, seconds, mhz = _pairs(scene, row)
-    name = look.text(row.name)
+    name = scene.name(row)
     if len(seconds) < MIN_POINTS:
         return [(f"{name}: no times with a clock reading beside them to plot", look.dim)]
     unit = time_unit([float(np.median(seconds))])
@@ -85,7 +85,7 @@ def _plots(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
             ),
         ]
         ago = (t_ns - scene.now_ns) / 1e9
-        out += _scatter(scene, ago, flat, unit, room, width, style)
+        out += _scatter(scene, ago, flat, unit, room, width, style, is_ago=True)
     return out
 
 
@@ -114,10 +114,14 @@ def _scatter(
     room: int,
     width: int,
     style: Style,
+    *,
+    is_ago: bool = False,
 ) -> list[Strip]:
     look = scene.look
     across, up = Scale(), Scale(least_part=2e-3)
     across.fit(float(x.min()), float(x.max()))
+    if is_ago:  # nothing lies in the future
+        across.high = min(across.high, 0.0)
     up.fit(*quantiles(y, 0.01, 0.99))
     raster = Raster(room, PLOT_HEIGHT)
     column = np.clip((x - across.low) / (across.high - across.low) * 2 * room, -9, 1e6)
@@ -134,7 +138,8 @@ def _scatter(
         for i in range(PLOT_HEIGHT)
     ]
     plot = RowCache().strips(heads, raster, (look.base, style), look.glyphs)
-    low, high = f"{across.low:.0f}", f"{across.high:.0f}"
+    ends = (across.low, across.high)
+    low, high = (f"{abs(end) if is_ago else end:.0f}" for end in ends)
     axis = " " * GUTTER + low + " " * max(1, room - len(low) - len(high)) + high
     return [
         *(

@@ -26,7 +26,7 @@ def verdict_style(verdict: Verdict, look: Look) -> Style:
 
 def names_of(scene: Scene) -> dict[int, str]:
     """The rows' names by their ids, safe to show."""
-    return {row.bench: scene.look.text(row.name) for row in scene.snapshot.rows}
+    return {row.bench: scene.name(row) for row in scene.snapshot.rows}
 
 
 class AdvicePanel:

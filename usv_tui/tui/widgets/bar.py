@@ -5,7 +5,8 @@ from pathlib import PurePath
 from rich.style import Style
 from textual.strip import Strip
 
-from usv_tui.model import ClockHold, ClockState
+from usv_tui.model import ClockHold
+from usv_tui.report.wording import clock_words
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.keys import Key
@@ -14,6 +15,8 @@ from usv_tui.tui.view import Scene
 from usv_tui.tui.widgets.strips import limits_text, missing_text, numbers_text
 from usv_tui.units import count, duration
 
+SIM = "SIM"
+"""What is left of SIMULATED where there is no room."""
 Item = tuple[int, str, Style]
 """Rank (the lower, the longer it stays), text and style."""
 
@@ -59,7 +62,9 @@ def _line(
         runs.append((items[index][1], base + items[index][2] if fill is None else items[index][2]))
     if end is not None:
         used = sum(text.width_of(words) for words, _ in runs)
-        words = text.clip(end[0], max(0, width - 2), look.glyphs.ellipsis)
+        words = text.clip(end[0], max(min(width, len(SIM)), width - 2), look.glyphs.ellipsis)
+        if words and words != end[0] and end[0].startswith("SIMULATED") and width < 12:
+            words, runs, used = SIM[:width], [], 0
         pad = width - used - text.width_of(words) - 1
         runs += [(" " * max(0, pad), base), (words, base + end[1])]
     return text.strip(runs, width, base)
@@ -111,24 +116,13 @@ def _rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
 
 
-def clock_words(clocks: ClockState) -> str:
-    """What is known about the clocks, in words."""
-    at = "" if clocks.locked_mhz is None else f" {clocks.locked_mhz} MHz"
-    return {
-        ClockHold.FREE: "clocks free",
-        ClockHold.LOCKED: f"clocks locked{at}",
-        ClockHold.PENDING: f"locking{at}",
-        ClockHold.NOT_HELD: f"lock{at} NOT HELD",
-        ClockHold.FOREIGN: "locked by another?",
-        ClockHold.UNKNOWN: "clocks unknown",
-    }[clocks.hold]
-
-
 def _clock_item(rank: int, scene: Scene) -> Item:
     look, clocks = scene.look, scene.snapshot.clocks
     is_bad = clocks.hold in (ClockHold.NOT_HELD, ClockHold.FOREIGN)
     style = look.bad if is_bad else look.good if clocks.hold is ClockHold.LOCKED else look.base
-    return (rank, clock_words(clocks), style)
+    words = clock_words(clocks)
+    plain = (ClockHold.FREE, ClockHold.LOCKED, ClockHold.UNKNOWN)
+    return (rank, f"clocks {words}" if clocks.hold in plain else words, style)
 
 
 def _short_condition_items(scene: Scene) -> list[Item]:
@@ -180,6 +174,13 @@ def _device_name(snapshot: Snapshot) -> str:
     if snapshot.device is None:
         return snapshot.config.device
     return f"{snapshot.config.device} {snapshot.device.name}"
+
+
+def with_sim(line: Strip, look: Look) -> Strip:
+    """A line that is the first of the screen, in want of a header, with SIM at its end."""
+    cells = min(line.cell_length, len(SIM))
+    rest = line.crop(0, line.cell_length - cells)
+    return Strip.join([rest, text.strip([(SIM, look.bar)], cells, look.bar)])
 
 
 def telemetry_line(scene: Scene, width: int, *, is_drawn: bool) -> Strip:

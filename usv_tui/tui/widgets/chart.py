@@ -345,7 +345,7 @@ def title(scene: Scene, picture: Picture, axis: TimeAxis, width: int) -> Strip:
         return text.blank(width, look.base)
     glyphs = look.glyphs
     colour = look.of_series(row.name)
-    name = text.clip_middle(look.text(row.name), max(8, width // 3), glyphs.ellipsis)
+    name = text.clip_middle(scene.name(row), max(8, width // 3), glyphs.ellipsis)
     runs: list[text.Run] = [(f"{glyphs.swatch} ", colour), (name, look.strong)]
     if picture.samples == 0:
         runs.append(("  no samples in this stretch", look.dim))

@@ -21,7 +21,7 @@ def lines(scene: Scene, width: int, height: int) -> list[Strip]:
         return text.exactly([], width, height, look.base)
     values = _last_window(scene)
     if len(values) < 3:
-        words = f" {look.text(row.name)}: too few samples for a distribution"
+        words = f" {scene.name(row)}: too few samples for a distribution"
         return text.exactly(
             [text.strip([(words, look.dim)], width, look.base)], width, height, look.base
         )
@@ -48,7 +48,7 @@ def _title(scene: Scene, values: FloatArray, unit: Unit, width: int) -> Strip:
     runs: list[text.Run] = [
         (f" {look.glyphs.swatch} ", look.of_series(row.name)),
         (
-            text.clip_middle(look.text(row.name), max(8, width // 2), look.glyphs.ellipsis),
+            text.clip_middle(scene.name(row), max(8, width // 2), look.glyphs.ellipsis),
             look.strong,
         ),
         (f"  distribution, {unit.name}  last {len(values):,}  std {std} %", look.dim),

@@ -8,6 +8,15 @@ from rich.style import Style
 from textual.strip import Strip
 
 from usv_tui.model import Answer, Ratio, RowState, StateWord
+from usv_tui.report.wording import (
+    Cut,
+    best_cut,
+    depth_of,
+    has_valid_time,
+    invalid_reason,
+    readable,
+    undecided_words,
+)
 from usv_tui.session.snapshot import RowView, Snapshot, Stats
 from usv_tui.tui import text
 from usv_tui.tui.look import Glyphs, Look
@@ -100,6 +109,7 @@ class Table:
         self._width_key: object = None
         self._top = 0
         self._told_apart: tuple[tuple[str, ...], int] = ((), 0)
+        self._head: tuple[tuple[str, ...], int, int] = ((), 0, 0)
         self._shown: tuple[RowView, ...] = ()
         self._trends = Sparkline()
         self._strips: dict[int, tuple[list[text.Run], Strip]] = {}
@@ -124,9 +134,10 @@ class Table:
         columns, name_width = self._arrange(scene, rows, shown, width)
         out = [self._heading(scene, rows, shown, columns, name_width, width)] if headed else []
         chosen = scene.row
+        head = self._head_of_names(scene, rows, name_width)
         for index, row in enumerate(shown):
             is_chosen = chosen is not None and row.bench == chosen.bench
-            runs = _name_runs(scene, row, name_width, is_chosen=is_chosen)
+            runs = _name_runs(scene, row, name_width, head, is_chosen=is_chosen)
             if row.state is RowState.FAILED:
                 runs.append(_failure(scene, row, width - 3 - name_width))
             else:
@@ -197,17 +208,25 @@ class Table:
 
     def _telling_width(self, scene: Scene, rows: Sequence[RowView], wanted: int) -> int:
         """The fewest cells at which no two cut names look alike."""
-        names = tuple(scene.look.text(row.name) for row in rows if row.parent is None)
+        names = _top_names(scene, rows)
         if self._told_apart[0] != names:
             ellipsis = scene.look.glyphs.ellipsis
-            widths = range(NAME_LEAST, wanted)
-            cut = (
-                w
-                for w in widths
-                if len({text.clip_middle(n, w, ellipsis) for n in names}) == len(set(names))
-            )
-            self._told_apart = (names, next(cut, wanted))
+            low, high = NAME_LEAST, max(NAME_LEAST, wanted)
+            while low < high:  # what is told apart in some width is so in a larger one
+                width = (low + high) // 2
+                if _best_cut(names, width, ellipsis).is_clear:
+                    high = width
+                else:
+                    low = width + 1
+            self._told_apart = (names, low)
         return self._told_apart[1]
+
+    def _head_of_names(self, scene: Scene, rows: Sequence[RowView], width: int) -> int:
+        """Where names are cut: where they agree."""
+        names = _top_names(scene, rows)
+        if self._head[:2] != (names, width):
+            self._head = (names, width, _best_cut(names, width, scene.look.glyphs.ellipsis).head)
+        return self._head[2]
 
     def _width_of(self, column: Column, cells: Sequence[Cell], *, wide: bool) -> int:
         if column.key == "trend":
@@ -237,12 +256,12 @@ class Table:
         columns += _value_columns(scene, unit, time)
         columns.append(Column("trend", 6, "trend", lambda _: Cell("", look.base)))
         if any(r.tflops is not None for r in rows):
-            columns.append(Column("tflops", 8, "TFLOP/s", lambda r: _number(r.tflops, look)))
+            columns.append(Column("tflops", 8, "TFLOP/s", lambda r: _rate(r, r.tflops, look)))
         if any(r.gbps is not None for r in rows):
-            columns.append(Column("gbps", 9, "GB/s", lambda r: _number(r.gbps, look)))
+            columns.append(Column("gbps", 9, "GB/s", lambda r: _rate(r, r.gbps, look)))
         if any(r.ratio is not None or r.is_baseline for r in rows):
             heading = _ratio_heading(rows, look)
-            columns.append(Column("ratio", 3, heading, lambda r: ratio_cell(r, look)))
+            columns.append(Column("ratio", 3, heading, lambda r: ratio_cell(r, rows, look)))
         columns.append(Column("state", 2, "state", lambda r: state_cell(r, look), is_left=True))
         return columns
 
@@ -338,6 +357,10 @@ def _decimals(rows: Sequence[RowView], unit: Unit) -> int:
     return 2 if largest < 10_000 else 1 if largest < 100_000 else 0
 
 
+def _rate(row: RowView, value: float | None, look: Look) -> Cell:
+    return _number(value if has_valid_time(row) else None, look)
+
+
 def _number(value: float | None, look: Look) -> Cell:
     if value is None or not math.isfinite(value):
         return Cell(look.glyphs.dash, look.dim)
@@ -345,19 +368,41 @@ def _number(value: float | None, look: Look) -> Cell:
 
 
 def _name_cells(row: RowView, scene: Scene) -> int:
-    return text.width_of(scene.look.text(row.name)) + _indent(row, scene.look)
+    return text.width_of(scene.name(row)) + len(_branch(row, scene))
 
 
-def _indent(row: RowView, look: Look) -> int:
-    return 0 if row.parent is None else len(look.glyphs.branch)
+def _branch(row: RowView, scene: Scene) -> str:
+    """What stands before a phase's name: deeper for a phase within a phase."""
+    if row.parent is None:
+        return ""
+    branch = scene.look.glyphs.branch
+    return " " * len(branch) * (depth_of(row, scene.snapshot.rows) - 1) + branch
 
 
-def _name_runs(scene: Scene, row: RowView, width: int, *, is_chosen: bool) -> list[text.Run]:
+def _top_names(scene: Scene, rows: Sequence[RowView]) -> tuple[str, ...]:
+    return tuple(scene.look.plain_name(row.name) for row in rows if row.parent is None)
+
+
+def _best_cut(names: Sequence[str], width: int, ellipsis: str) -> Cut:
+    return best_cut(
+        names,
+        max(0, width - text.width_of(ellipsis)),
+        lambda name, head: text.clip_name(name, width, ellipsis, head),
+    )
+
+
+def _name_runs(
+    scene: Scene, row: RowView, width: int, head: int, *, is_chosen: bool
+) -> list[text.Run]:
     look = scene.look
     glyphs = look.glyphs
-    branch = glyphs.branch if row.parent is not None else ""
+    branch = _branch(row, scene)
     room = max(0, width - len(branch))
-    name = text.clip_middle(look.text(row.name), room, glyphs.ellipsis)
+    shown = scene.name(row)
+    if row.parent is None:
+        name = text.clip_name(shown, room, glyphs.ellipsis, head)
+    else:
+        name = text.clip_middle(shown, room, glyphs.ellipsis)
     style = look.strong if is_chosen else look.base
     if row.state is RowState.OFF:
         style = look.dim
@@ -395,11 +440,13 @@ def _ratio_heading(rows: Sequence[RowView], look: Look) -> str:
     names = {r.baseline_name for r in rows if r.baseline_name}
     if len(names) != 1:
         return "vs base"
-    return f"vs {text.clip_middle(look.text(names.pop()), 11, look.glyphs.ellipsis)}"
+    return f"vs {text.clip_middle(look.plain_name(names.pop()), 11, look.glyphs.ellipsis)}"
 
 
-def ratio_cell(row: RowView, look: Look) -> Cell:
+def ratio_cell(row: RowView, rows: Sequence[RowView], look: Look) -> Cell:
     """The ratio of times to the baseline with half its interval, behind the answer's sign."""
+    if invalid_reason(row, rows) and (row.is_baseline or row.ratio is not None):
+        return Cell("invalid", look.warn)
     if row.is_baseline:
         return Cell("base", look.dim)
     ratio = row.ratio
@@ -440,7 +487,7 @@ def answer_sign(ratio: Ratio, look: Look) -> tuple[str, Style]:
 def state_cell(row: RowView, look: Look) -> Cell:
     """The row's state in a sign and a word, its badges behind it."""
     sign, word, style = _state(row, look)
-    badges = "".join(f" {look.text(b)}" for b in row.badges)
+    badges = "".join(f" {look.text(b)}" for b in dict.fromkeys(row.badges))
     return Cell(f"{sign} {word}{badges}".strip(), style if not row.badges else look.warn)
 
 
@@ -468,11 +515,14 @@ def _running(row: RowView, look: Look) -> tuple[str, str, Style]:
     if word is StateWord.THROTTLED:
         reason = max(row.throttled, key=lambda r: r[1], default=("", 0.0))[0]
         return glyphs.alert, f"throttled {look.text(reason)}".rstrip(), look.bad
+    if word is StateWord.UNDECIDED:
+        words = undecided_words(row)
+        # The words of a known limit hold the question mark already.
+        return glyphs.unsure if words == word.value else "", words, look.dim
     return {
         StateWord.SETTLED: (glyphs.good, "settled", look.good),
         StateWord.STEADY: (glyphs.steady, "steady", look.good),
         StateWord.WARMING: (glyphs.wait, "warming", look.info),
-        StateWord.UNDECIDED: (glyphs.unsure, "undecided", look.dim),
     }.get(word, (glyphs.dot, "running", look.base))
 
 
@@ -488,16 +538,17 @@ def _empty_text(scene: Scene) -> str:
 def markdown_row(row: RowView, snapshot: Snapshot, unit: Unit) -> str:
     """The row as a Markdown table row with its heading."""
     stats = row.rolling
-    ratio = row.ratio
+    invalid = invalid_reason(row, snapshot.rows)
+    compared = fixed(row.ratio.ratio, 4) if row.ratio else "—"
     cells = [
-        ("benchmark", key_of(row, snapshot).replace("|", "\\|")),
+        ("benchmark", readable(key_of(row, snapshot)).replace("|", "\\|")),
         ("n", str(stats.n)),
         (f"median {unit.name}", fixed(_scaled(stats.median_s, unit), 3)),
         ("std %", percent(stats.rel_std)),
         (f"min {unit.name}", fixed(_scaled(stats.min_s, unit), 3)),
-        ("TFLOP/s", significant(row.tflops)),
-        ("GB/s", significant(row.gbps)),
-        (f"vs {row.baseline_name or 'base'}", fixed(ratio.ratio, 4) if ratio else "—"),
+        ("TFLOP/s", significant(row.tflops if has_valid_time(row) else None)),
+        ("GB/s", significant(row.gbps if has_valid_time(row) else None)),
+        (f"vs {row.baseline_name or 'base'}", f"invalid ({invalid})" if invalid else compared),
     ]
     head = " | ".join(name.replace("|", "\\|") for name, _ in cells)
     rule = " | ".join("---" for _ in cells)
