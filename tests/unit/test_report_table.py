@@ -142,12 +142,24 @@ def test_cut_names_differ_wherever_the_names_do():
         replace(FLASH, bench=i, name=f"attention[seq={seq},kind={kind}]")
         for i, (seq, kind) in enumerate((s, k) for s in (1024, 2048) for k in ("math", "flash"))
     ]
+    long = [replace(r, name=r.name.replace("kind", "causal=False,kind")) for r in rows]
 
     lines = table(rows, width=80).splitlines()
+    long_lines = table(long, width=80).splitlines()
 
     assert len({line.split("  ")[0] for line in lines[2:]}) == 4
+    assert len({line.split("  ")[0] for line in long_lines[2:]}) == 4
     assert "std %" in lines[0]
     assert lines[0].split()[1] == "n"
+
+
+def test_a_narrow_report_still_tells_why_a_row_failed():
+    """The table may cut the reason; a line below it does not."""
+    lines = render(SNAPSHOT, width=80).splitlines()
+
+    assert lines[-1] == (
+        "failed   attention[seq=512,kind=efficient]: RuntimeError: no *kernel* for this [device]"
+    )
 
 
 def test_phases_in_phases_are_told_apart():
@@ -314,6 +326,9 @@ def test_ratios_have_the_digits_of_the_narrowest_interval():
 
     lost = replace(FLASH, ratio=Ratio(ratio=1.0, low=0.1, high=900.0, note="ratio wanders"))
 
+    finest = replace(FLASH, ratio=Ratio(answer=Answer.SAME, ratio=1.0, low=0.99999, high=1.00001))
+
+    assert "1.0000x ±<0.0001 same" in table([finest])
     assert "1.0000x ±0.0004 same" in table([fine, wide])
     assert "2.00x ±0.90 slower" in table([wide])
     assert "1.00x ±>100% not enough data (ratio wanders)" in table([lost])

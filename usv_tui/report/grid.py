@@ -8,6 +8,8 @@ from usv_tui.units import DASH
 
 _GAP = "  "
 _MIN_CELL = 8
+_LESSER = 5
+"""Columns with this `drop` or more are worth less than a whole text cell."""
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], " ")
 
 
@@ -23,6 +25,8 @@ class Column:
     """Columns with a higher number are left out first; 0 stays."""
     least: int = 0
     """Cells may be cut to this width before any column is left out; 0: they may not."""
+    wish: int = 0
+    """Lesser columns are left out before cells are cut below this."""
     is_code: bool = False
     """Names: set in code spans in Markdown, so that nothing in them is markup."""
 
@@ -46,7 +50,7 @@ def text(columns: Sequence[Column], width: int | None = None) -> str:
     shown = list(columns)
     if width is not None:
         for column in sorted((c for c in columns if c.drop), key=lambda c: -c.drop):
-            if _total(shown) <= width:
+            if _total(shown, is_wished=column.drop >= _LESSER) <= width:
                 break
             shown.remove(column)
     widths = [column.width for column in shown]
@@ -59,9 +63,10 @@ def text(columns: Sequence[Column], width: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def _total(columns: Sequence[Column]) -> int:
-    """The room that the columns need when all that may be cut is."""
-    needed = sum(min(c.width, c.least) if c.least else c.width for c in columns)
+def _total(columns: Sequence[Column], *, is_wished: bool) -> int:
+    """The room that the columns need when all that may be cut is, to its least or its wish."""
+    least = [max(c.least, c.wish) if is_wished else c.least for c in columns]
+    needed = sum(min(c.width, w) if w else c.width for c, w in zip(columns, least, strict=True))
     return needed + len(_GAP) * (len(columns) - 1)
 
 

@@ -29,6 +29,8 @@ _MIN_SHARE = 0.005
 """Reasons that were active for less of the samples are not mentioned."""
 _NAME_LEAST = 14
 _NAME_ENOUGH = 20
+_NAME_MOST = 40
+"""Cut names take no more than this to be told apart."""
 _OURS = (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
 
 
@@ -36,6 +38,8 @@ def render(snapshot: Snapshot, *, markdown: bool = False, width: int | None = No
     """The table of a session with everything that the numbers depend on under it."""
     body = table(snapshot.rows, markdown=markdown, width=width)
     facts = notes(snapshot)
+    if width is not None and not markdown:  # a narrow table may cut the reason
+        facts += [("failed", f"{readable(r.name)}: {_error(r)}") for r in snapshot.rows if r.error]
     if markdown:
         lines = [f"- {label}: {grid.escape(text)}" for label, text in facts]
     else:
@@ -71,7 +75,7 @@ def _columns(rows: Sequence[RowView]) -> list[Column]:
         Column("GB/s", _rates(rows, lambda row: row.bytes, 1e9), is_number=True, drop=7),
         Column("ratio", [_ratio(row, rows, bases, decimals) for row in rows], drop=1, least=22),
         Column("against", [_against(row) for row in rows], is_code=True, drop=8),
-        Column("notes", [_remarks(row) for row in rows], drop=2, least=10),
+        Column("notes", [_remarks(row) for row in rows], drop=2, least=7, wish=24),
     ]
 
 
@@ -82,7 +86,7 @@ def _name(row: RowView, rows: Sequence[RowView]) -> str:
 def _telling_width(names: Sequence[str]) -> int:
     """The fewest characters at which no two cut names look alike."""
     longest = max(map(len, names))
-    for width in range(_NAME_LEAST, min(_NAME_ENOUGH, longest)):
+    for width in range(_NAME_LEAST, min(_NAME_MOST, longest)):
 
         def cut(name: str, head: int, width: int = width) -> str:
             return grid.cut_name(name, width, head)
@@ -135,7 +139,9 @@ def _ratio(row: RowView, rows: Sequence[RowView], bases: set[str], decimals: int
     half = _half_width(ratio)
     spread = ""
     if half is not None:
-        spread = f" ±{half:.{decimals}f}" if half < ratio.ratio else " ±>100%"
+        least = 10.0**-decimals
+        shown = f"{half:.{decimals}f}" if half >= least / 2 else f"<{least:.{decimals}f}"
+        spread = f" ±{shown}" if half < ratio.ratio else " ±>100%"
     note = f" ({ratio.note})" if ratio.note and ratio.answer is Answer.UNDECIDED else ""
     return f"{ratio.ratio:.{decimals}f}x{spread} {ratio.answer}{note}"
 
@@ -156,7 +162,7 @@ def _against(row: RowView) -> str:
 def _remarks(row: RowView) -> str:
     """State, findings and limits of a row, in words."""
     if row.error:
-        return f"FAILED: {row.error}"
+        return f"FAILED: {_error(row)}"
     words = [row.state.value] if row.state is not RowState.RUNNING and row.detail else []
     if row.state in (RowState.OFF, RowState.STUCK, RowState.FAILED) and not words:
         words.append(row.state.value)
@@ -172,6 +178,10 @@ def _remarks(row: RowView) -> str:
     if row.stalls:
         words.append(f"{count(row.stalls)} stall{'s' if row.stalls > 1 else ''}")
     return ", ".join(dict.fromkeys(words))
+
+
+def _error(row: RowView) -> str:
+    return readable(" ".join(row.error.split()))
 
 
 # -- what the numbers depend on
@@ -195,7 +205,7 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
         cut = "" if snapshot.complete else " (incomplete)"
         facts.append(("ended", f"{snapshot.stop_reason}{cut}"))
     meant = [(n, r) for n, r in snapshot.skipped if not r.startswith(NO_BENCHMARK)]
-    facts += [("skipped", f"{name}: {reason}") for name, reason in meant]
+    facts += [("skipped", f"{readable(name)}: {reason}") for name, reason in meant]
     return facts
 
 
@@ -226,7 +236,7 @@ def _clocks(snapshot: Snapshot) -> str:
     if state is now:
         return f"{clock_words(now)}{behind}"
     held = " and held while this was measured" if during.hold is ClockHold.LOCKED else ""
-    unsure = ", not verified" if during.hold is ClockHold.PENDING else ""
+    unsure = ", not verified" if during.hold is ClockHold.PENDING and not evidence else ""
     back = "" if now.hold in _OURS else "; given back at the end"
     return f"{clock_words(during)}{held}{unsure}{behind}{back}"
 

@@ -78,13 +78,18 @@ def best_cut(names: Sequence[str], room: int, cut: Callable[[str, int], str]) ->
 
 
 def _splits_number(name: str, shown: str) -> bool:
-    """True when a cut name's end begins amid the digits of a number."""
+    """True when what is cut out of a name begins or ends amid the digits of a number."""
     if shown == name:
         return False
-    pairs = zip(reversed(name), reversed(shown), strict=False)
-    same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(shown))
-    start = len(name) - same
-    return 0 < start < len(name) and name[start - 1 : start + 1].isdigit()
+    front = _same(name, shown)
+    end = len(name) - _same(name[::-1], shown[::-1])
+    return any(0 < at < len(name) and name[at - 1 : at + 1].isdigit() for at in (front, end))
+
+
+def _same(one: str, other: str) -> int:
+    """How many leading characters two texts share."""
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 # -- states and times
