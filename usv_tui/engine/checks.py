@@ -276,12 +276,12 @@ def synchronises(
     )
 
 
-def memory_grows(allocated: Sequence[int]) -> Finding | None:
-    """Allocated bytes after each of several calls: every one left more behind."""
+def memory_grows(allocated: Sequence[int], calls: int = 1) -> Finding | None:
+    """Allocated bytes, each `calls` calls after the one before: every time more was left behind."""
     steps = [b - a for a, b in itertools.pairwise(allocated)]
     if len(steps) < 3 or min(steps) <= 0:
         return None
-    return finding("memory grows", bytes_per_call=min(steps), calls=len(steps))
+    return finding("memory grows", bytes_per_call=min(steps) // calls, calls=calls * len(steps))
 
 
 # -- the surroundings

@@ -102,6 +102,9 @@ def beside(timer: Timer) -> list[AnyRecord]:
     return [] if ask is None else list(ask())
 
 
+Watch = Callable[[Slot, Callable[[], int]], tuple[str, dict[str, Any]] | None]
+
+
 class WallTimer:
     """`time.perf_counter_ns` around the calls, for work that is synchronous on the host.
 
@@ -113,8 +116,11 @@ class WallTimer:
         reason: str = "",
         sync: Callable[[], object] | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
+        watch: Watch | None = None,
     ) -> None:
+        """Time on the host's clock; `watch` calls a primed row some times and says what it saw."""
         self._clock = clock
+        self._watch = watch
         self._sync = sync
         self._done: list[Samples] = []
         self._phases = PhaseCollector(clock if sync is None else self._synced)
@@ -229,9 +235,18 @@ class WallTimer:
             self._sync()
 
     def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
-        """A wall timer cannot see what a callable leaves running; it sees its phases."""
+        """A wall timer cannot see what a callable leaves running; it sees phases, and memory.
+
+        A callable that raises is left to its first window, which says so.
+        """
         self._phases.adopt(slot)
-        return []
+        if self._watch is None:
+            return []
+        try:
+            found = self._watch(slot, self._clock)
+        except Exception:  # noqa: BLE001  the row's first window meets it again and fails the row
+            return []
+        return [] if found is None else [found]
 
     def beside(self) -> list[AnyRecord]:
         """The samples of phases."""

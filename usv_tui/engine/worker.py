@@ -20,6 +20,7 @@ from usv_tui.device.nvml_library import silence_deprecation
 from usv_tui.engine.cache import Flusher
 from usv_tui.engine.checks import distortions
 from usv_tui.engine.gate import Gate
+from usv_tui.engine.memory import watch_memory
 from usv_tui.engine.roofline import roofline_of
 from usv_tui.engine.runner import Runner
 from usv_tui.engine.timers import Timer, WallTimer
@@ -189,7 +190,8 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
         if is_cuda:
             sync = torch.cuda.synchronize
             return WallTimer("asked for: host clock, the device synchronised at both ends", sync)
-        return WallTimer("asked for" if wanted == "wall" else "no GPU: the work is on the host")
+        why = "asked for" if wanted == "wall" else "no GPU: the work is on the host"
+        return WallTimer(why, watch=watch_memory)
     if not is_cuda:
         raise TimerError(f"--timer {wanted} needs a GPU, and this is {config.device}")
     # Only device events can be captured in a graph or held back by a blocker.
