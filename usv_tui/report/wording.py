@@ -69,7 +69,10 @@ def best_cut(names: Sequence[str], room: int, cut: Callable[[str, int], str]) ->
     best, best_score = room // 2, (0, 0)
     for head in sorted(range(room + 1), key=lambda h: abs(h - room // 2)):
         shown = [cut(name, head) for name in names]
-        score = (len(set(shown)), -sum(map(_splits_number, names, shown)))
+        different = len(set(shown))
+        if different < best_score[0]:
+            continue
+        score = (different, -sum(map(_splits_number, names, shown)))
         if score > best_score:
             best, best_score = head, score
         if best_score == (wanted, 0):
