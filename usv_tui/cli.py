@@ -420,7 +420,7 @@ class _Plan:
         if session.store.journal_failure:
             _say(f"usv-tui: {session.store.journal_failure}")
         elif self._journal is not None:
-            if session.has_samples or args.save is not None:
+            if session.has_samples or session.store.failed or args.save is not None:
                 _say(f"session saved: {self._journal.path}")
             else:
                 # Nothing was timed, and nobody asked for a file.
@@ -462,7 +462,7 @@ def _list(argv: list[str]) -> int:
     )
     suite = discovery.load_suite(args.file, device, args.select or None)
     _say(f"device {device}: {reason}")
-    for name, note in discovery.summary(suite):
+    for name, note in discovery.summary(suite, everything=args.all):
         _print(f"{name}  {note}".rstrip())
     return int(ExitCode.OK)
 

@@ -253,6 +253,9 @@ def list_parser() -> Parser:
     parser.add_argument("file")
     parser.add_argument("-k", dest="select", action="append", default=[], metavar="PATTERN")
     parser.add_argument("--device", default="auto", metavar="D")
+    parser.add_argument(
+        "--all", action="store_true", help="name everything in the file that is no benchmark, too"
+    )
     return parser
 
 

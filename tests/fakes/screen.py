@@ -57,6 +57,7 @@ class FakeStore:
     tracks: dict[int, Track] = field(default_factory=dict)
     sensors: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     mark_list: list[tuple[int, str]] = field(default_factory=list)
+    change_list: list[tuple[int, str]] = field(default_factory=list)
     gap_list: list[tuple[int, int, str]] = field(default_factory=list)
     is_moving: bool = False
 
@@ -154,6 +155,10 @@ class FakeStore:
 
     def marks(self, from_ns, to_ns):
         return [m for m in self.mark_list if from_ns <= m[0] < to_ns]
+
+    def changes(self, bench, from_ns, to_ns):
+        """Level changes of a row."""
+        return [c for c in self.change_list if from_ns <= c[0] < to_ns]
 
     def gaps(self, from_ns, to_ns):
         return [g for g in self.gap_list if g[0] < to_ns and g[1] > from_ns]

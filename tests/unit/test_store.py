@@ -728,3 +728,22 @@ def test_the_streams_own_clock_stands_before_the_polled_one():
     assert mhz.tolist()[1:3] == [1500.0, 1605.0]
     assert np.isnan(mhz[[0, 3]]).all()
     assert in_stream.tolist() == [False, False, True, False]
+
+
+def test_a_change_of_level_is_told_with_its_size():
+    """A row that becomes 5 % slower for good has one mark, near the moment, with its size."""
+    store = Store()
+    rng = random.Random(5)
+    records = [fake.start(), fake.row(0, "a")]
+    for i in range(600):
+        level = 1.05 if i >= 300 else 1.0
+        window = round(level * MS * rng.gauss(1, 0.003))
+        at_ns = BEGIN_NS + i * NS_PER_S // 10
+        records.append(Samples(i, 1, at_ns, [0], [0], [window], [1]))
+    store.apply(records)
+
+    [(at_ns, label)] = store.changes(0, 0, 1 << 62)
+
+    assert abs(at_ns - BEGIN_NS - 30 * NS_PER_S) < 2 * NS_PER_S
+    assert label == "+5.0 %" or label in ("+4.9 %", "+5.1 %")
+    assert store.changes(7, 0, 1 << 62) == []

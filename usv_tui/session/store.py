@@ -56,6 +56,7 @@ from usv_tui.records import (
     Telemetry,
     Timing,
 )
+from usv_tui.report.wording import clock_words
 from usv_tui.session.columns import Bins, Column, Recent, TelemetryColumns
 from usv_tui.session.snapshot import (
     BinSeries,
@@ -74,6 +75,7 @@ from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import Probe, RowData, TelemetryData
 from usv_tui.stats.pairs import Interval
 from usv_tui.stats.rolling import LogHistogram, Summary, summary
+from usv_tui.stats.segments import Change, change_points
 from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.timesource import NS_PER_S
 
@@ -86,6 +88,7 @@ _LOG_LINES = 2_000
 _RATE_NS = 2 * NS_PER_S
 _ENERGY_NS = 60 * NS_PER_S
 _ENERGY_ROWS = 4
+_CHANGES_NS = 2 * NS_PER_S
 _PROBE_NEAR_NS = NS_PER_S // 5
 _LOOK_BACK_NS = 60 * NS_PER_S
 _ENERGY_SAMPLES = 4096
@@ -132,6 +135,9 @@ class RowStore:
         """Values that the histogram has not taken in yet."""
         self._whole_at = (0, 0)
         """Time and sample count of the last look at the whole epoch."""
+        self.changes: list[Change] = []
+        """Where the level changed, as far as looked for."""
+        self.changes_ns = 0
         self._trend: tuple[float, ...] = ()
         self._trend_ns = 0
 
@@ -449,7 +455,7 @@ class Store:
         self._clocks = state
         if self._phase[0] != "ended" or self._clocks_during.locked_mhz is not None:
             evidence = f" {state.evidence}" if state.evidence else ""
-            self.log(record.at_ns, "event", f"clocks: {state.hold}{evidence}")
+            self.log(record.at_ns, "event", f"clocks: {clock_words(state)}{evidence}")
 
     def _on_progress(self, record: Progress) -> None:
         if record.phase != self._phase[0] and not (record.phase == "ended" and self._fault):
@@ -690,6 +696,19 @@ class Store:
     def marks(self, from_ns: int, to_ns: int) -> list[tuple[int, str]]:
         """Epoch marks within a stretch of time."""
         return [(t, label) for t, label in self._marks if from_ns <= t < to_ns]
+
+    def changes(self, bench: int, from_ns: int, to_ns: int) -> list[tuple[int, str]]:
+        """Moments at which a row's level changed, and by how much; looked for every two seconds."""
+        row = self.rows.get(bench)
+        if row is None or not self._epochs:
+            return []
+        if self.last_ns - row.changes_ns > _CHANGES_NS:
+            row.changes_ns = self.last_ns
+            bins = row.bins.series(self._epochs[-1].from_ns, self.last_ns)
+            row.changes = change_points(bins.t_ns, bins.median_s)
+        return [
+            (c.at_ns, f"{c.change * 100:+.1f} %") for c in row.changes if from_ns <= c.at_ns < to_ns
+        ]
 
     def gaps(self, from_ns: int, to_ns: int) -> list[tuple[int, int, str]]:
         """Times of standing still that touch a stretch of time."""

@@ -47,6 +47,10 @@ class ScreenStore(Protocol):
         """Where epochs begin."""
         ...
 
+    def changes(self, bench: int, from_ns: int, to_ns: int) -> Sequence[tuple[int, str]]:
+        """Where the level of a row changed, and by how much."""
+        ...
+
     def gaps(self, from_ns: int, to_ns: int) -> Sequence[tuple[int, int, str]]:
         """Where measuring stood still."""
         ...

@@ -408,6 +408,10 @@ def time_axis(scene: Scene, axis: TimeAxis, width: int) -> Strip:
         words = look.text(label)
         if not _place(cells, cell, f"{look.glyphs.pointer}{words}"):
             _place(cells, cell - len(words), f"{words}{look.glyphs.pointer}")
+    row = scene.row
+    if row is not None:
+        for at, label in scene.store.changes(row.bench, axis.from_ns, axis.to_ns):
+            _place(cells, axis.cell_of(at), f"{look.glyphs.pointer}{look.own(label)}")
     for gap in scene.store.gaps(axis.from_ns, axis.to_ns):
         first, last = max(0, axis.cell_of(gap[0])), axis.cell_of(gap[1])
         if last - first >= 6:
