@@ -41,6 +41,7 @@ _REASONS: Mapping[str, str] = {
     "drift": "a benchmark's times drift",
     "clock-drift": "the clock itself drifts",
     "warming": "the temperature still changes",
+    "confirming": "a first verdict is being confirmed: a few seconds more",
     "shared": "another process uses the device",
     "spread-too-small": "even if times followed the clock fully, it could not explain the spread",
     "quiet": "clock and times move less than half a percent",
@@ -91,7 +92,11 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
     if advice.lock_mhz is not None:
         facts.append(f"lock at {advice.lock_mhz} MHz{_behind(': ', _gain(advice))}")
     needs = evidence.get("needs") or {}
-    facts += [_NEEDS[code].format(float(n)) for code, n in needs.items() if code in _NEEDS]
+    for code, n in needs.items():
+        if code in _NEEDS:
+            # What is still lacking is never said to be 0.
+            amount = float(n) if code == "stale-telemetry" else math.ceil(float(n))
+            facts.append(_NEEDS[code].format(amount))
     facts.append(_REASONS.get(advice.reason, ""))
     facts += [_clock(evidence), _limits(evidence), _lock(evidence), _cost(evidence)]
     facts += _rows(advice, names)
