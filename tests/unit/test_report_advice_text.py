@@ -23,7 +23,7 @@ def test_what_is_lacking_is_counted_down():
     advice = Advice(evidence={"needs": {"short": 5.4, "few-rounds": 12, "unheard-of": 1}})
 
     assert advice_text(advice).evidence == (
-        "5 s more of the run are needed",
+        "6 s more of the run are needed",
         "12 more rounds are needed",
     )
 
