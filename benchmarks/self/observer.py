@@ -2,8 +2,9 @@
 
 Kernels of about 50 us, 500 us and 5 ms, one call a window. Each is run headless, under the running
 screen at 10 frames a second in a real pseudo-terminal, and under the screen without the gate (what
-a plain thread beside the screen would do to the samples). The three take turns; the table has the
-median over the turns of each figure's ratio to headless.
+a plain thread beside the screen would do to the samples). They take turns with a second headless
+run, whose ratio to the first shows how much two equal runs differ on this machine; the table has
+the median over the turns of each figure's ratio to headless.
 
     python benchmarks/self/observer.py [SECONDS [TURNS]]
 """
@@ -53,6 +54,7 @@ def launches_for(us: int) -> int:
 
 MODES = {
     "headless": ["--headless"],
+    "again": ["--headless"],
     "screen": ["--fps", "10"],
     "ungated": ["--fps", "10", "--no-gate"],
 }
@@ -64,7 +66,7 @@ def one(mode: str, suite: Path, folder: Path, seconds: float) -> dict[str, float
     path.unlink(missing_ok=True)
     arguments = [str(suite), *MODES[mode], "--device", "cpu", "--inner", "1"]
     arguments += ["--max-time", f"{seconds:g}", "--save", str(path), "--warmup", "1"]
-    if mode == "headless":
+    if "--headless" in MODES[mode]:
         command = [sys.executable, "-m", "usv_tui", *arguments]
         subprocess.run(command, check=True, capture_output=True)
     else:
