@@ -1,10 +1,12 @@
 """What every front end says of a row and of the clocks, in one set of words."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from usv_tui.model import ClockHold, ClockState
-from usv_tui.session.snapshot import RowView
+
+if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
+    from usv_tui.session.snapshot import RowView
 
 INVALID = ("outside stream", "implausible")
 """Badges under which a row's time is no time of its work."""
@@ -28,7 +30,7 @@ def _visible(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def depth_of(row: RowView, rows: Sequence[RowView]) -> int:
+def depth_of(row: "RowView", rows: "Sequence[RowView]") -> int:
     """How many rows this one is a phase of, one within the other."""
     depth, seen = 0, {row.bench}
     parent = row.parent
@@ -39,7 +41,7 @@ def depth_of(row: RowView, rows: Sequence[RowView]) -> int:
     return depth
 
 
-def name_of(row: RowView, rows: Sequence[RowView]) -> str:
+def name_of(row: "RowView", rows: "Sequence[RowView]") -> str:
     """The row's name; the rest of a phase is told from that of the row around it."""
     if row.parent is not None and row.bench < 0:
         parent = next((r for r in rows if r.bench == row.parent), None)
@@ -98,7 +100,7 @@ def _same(one: str, other: str) -> int:
 # -- states and times
 
 
-def invalid_reason(row: RowView, rows: Sequence[RowView]) -> str:
+def invalid_reason(row: "RowView", rows: "Sequence[RowView]") -> str:
     """Why no ratio of this row can be told: its own time, or its baseline's, is no such thing."""
     own = _invalid_badge(row)
     if own or row.ratio is None or not row.baseline_name:
@@ -108,16 +110,16 @@ def invalid_reason(row: RowView, rows: Sequence[RowView]) -> str:
     return f"baseline {words}" if words else ""
 
 
-def _invalid_badge(row: RowView) -> str:
+def _invalid_badge(row: "RowView") -> str:
     return next((badge for badge in INVALID if badge in row.badges), "")
 
 
-def has_valid_time(row: RowView) -> bool:
+def has_valid_time(row: "RowView") -> bool:
     """False when the row's time is not that of its work, so that rates mean nothing."""
     return not _invalid_badge(row)
 
 
-def undecided_words(row: RowView) -> str:
+def undecided_words(row: "RowView") -> str:
     """What can be said of a row whose drift cannot be told: the least that would have shown."""
     least = row.drift.detectable
     if least is None or not 0 < least < _ALREADY_SURE:

@@ -8,13 +8,16 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.color import Color, ColorParseError
 from rich.style import Style
 
 from usv_tui.report.wording import name_of, readable
-from usv_tui.session.snapshot import RowView
 from usv_tui.tui.text import clean
+
+if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
+    from usv_tui.session.snapshot import RowView
 
 DEFAULT_THEME = "ansi-dark"
 """The terminal's own colours on the terminal's own background: right on dark and light ones."""
@@ -161,7 +164,7 @@ class Look:
             return safe
         return safe.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
 
-    def name(self, row: RowView, rows: Sequence[RowView]) -> str:
+    def name(self, row: "RowView", rows: "Sequence[RowView]") -> str:
         """A row's name, safe to show; what cannot be seen in it is escaped."""
         return self.text(name_of(row, rows))
 
