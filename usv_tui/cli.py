@@ -420,11 +420,14 @@ class _Plan:
         if session.store.journal_failure:
             _say(f"usv-tui: {session.store.journal_failure}")
         elif self._journal is not None:
-            if session.has_samples or session.store.failed or args.save is not None:
-                _say(f"session saved: {self._journal.path}")
-            else:
-                # Nothing was timed, and nobody asked for a file.
+            mistake = session.fault is not None and code in (ExitCode.USAGE, ExitCode.NO_DEVICE)
+            if mistake and not session.has_samples and args.save is None:
+                # The user's own mistake, and nothing was timed: there is nothing to keep.
                 self._journal.path.unlink(missing_ok=True)
+            else:
+                _say(f"session saved: {self._journal.path}")
+        if not session.has_samples and session.fault is None:
+            _say(f"usv-tui: nothing was timed{session.store.where_it_stands}")
         if not is_over:
             # A call that hangs holds the worker's thread: leave without waiting for it.
             sys.stdout.flush()
@@ -480,6 +483,7 @@ def _export(argv: list[str]) -> int:
             f"{args.session} holds no session yet", "it was cut before its first frame"
         )
     if store.last_sample_ns:
+        store.reopen_epoch()
         store.analyse(store.last_sample_ns, is_final=True)
     snapshot = store.snapshot(store.last_ns)
     if args.to in ("table", "markdown"):

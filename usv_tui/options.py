@@ -84,7 +84,7 @@ def lock_target(text: str) -> str:
     """A clock in MHz, `base` or `advice`."""
     word = text.strip().lower()
     number = word.removesuffix("mhz").strip()
-    if word in ("base", "advice") or (number.isascii() and number.isdigit()):
+    if word in ("base", "advice") or (number.isascii() and number.isdigit() and int(number)):
         return word
     raise argparse.ArgumentTypeError(f"{text} is not a clock: MHz, base or advice")
 

@@ -747,3 +747,41 @@ def test_a_change_of_level_is_told_with_its_size():
     assert abs(at_ns - BEGIN_NS - 30 * NS_PER_S) < 2 * NS_PER_S
     assert label == "+5.0 %" or label in ("+4.9 %", "+5.1 %")
     assert store.changes(7, 0, 1 << 62) == []
+
+
+def test_figures_of_before_a_mark_are_kept_when_nothing_was_counted_after_it():
+    """Locking and quitting within the ramp must not end with an empty table."""
+    store = Store()
+    store.apply([fake.start(), fake.row(0, "a")])
+    store.apply([Samples(i, 1, BEGIN_NS + i * MS, [0], [0], [MS], [1]) for i in range(50)])
+    store.apply([fake.mark("locked at 1500 MHz", BEGIN_NS + 60 * MS)])
+    ramp = [
+        Samples(60 + i, 1, BEGIN_NS + (60 + i) * MS, [0], [0], [MS], [1], [], [], int(Flag.RAMP))
+        for i in range(5)
+    ]
+    store.apply(ramp)
+
+    store.reopen_epoch()
+
+    snapshot = store.snapshot(store.last_ns)
+    assert snapshot.rows[0].whole.n == 50
+    assert snapshot.rows[0].n_excluded == 5
+    assert [epoch.label for epoch in snapshot.epochs] == ["start"]
+    assert "locked at 1500 MHz" in snapshot.log[-1].text
+
+
+def test_a_few_starved_windows_are_kept_and_leave_the_spread_alone():
+    """The host came too late for them: they are counted on the row, as stalls are."""
+    store = Store()
+    store.apply([fake.start(), fake.row(0, "a")])
+    windows = [MS] * 90 + [2 * MS] * 10
+    flags = [0] * 90 + [int(Flag.STARVED)] * 10
+    at_ns = [i * 3 * MS for i in range(100)]
+    store.apply([Samples(0, 1, BEGIN_NS, [0] * 100, at_ns, windows, [1], [], flags)])
+
+    row = store.snapshot(store.last_ns).rows[0]
+
+    assert row.rolling.std_s == pytest.approx(0, abs=1e-12)
+    assert row.n_all == 100
+    store.analyse(store.last_ns)
+    assert "10 starved" in store.snapshot(store.last_ns).rows[0].badges

@@ -88,7 +88,8 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
     per_call = row.window_ns / row.inner
     found = (
         not_warmed_up(per_call) if row.is_start else None,
-        compiling_inside(row.window_ns, row.host_ns),
+        # On a host timer every stall of the machine would look like a compilation.
+        compiling_inside(row.window_ns, row.host_ns) if row.is_async else None,
         cpu_bound(row.window_ns, row.host_ns, row.flags) if row.is_async else None,
         below_floor(row.window_ns, row.inner, row.floor_ns),
         stalling(row.window_ns),

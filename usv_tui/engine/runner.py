@@ -626,7 +626,7 @@ class Runner:
         if bench is not None and not 0 <= bench < len(self._rows):
             return  # a phase of a row, or a row of another run: not one that is scheduled
         if verb == "stop":
-            self._stop_reason = argument or "quit"
+            self._stop_reason = self._stop_reason or argument or "quit"
         elif verb == "pause":
             self._is_paused = True
         elif verb == "resume":

@@ -204,6 +204,8 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
     if snapshot.stop_reason:
         cut = "" if snapshot.complete else " (incomplete)"
         facts.append(("ended", f"{snapshot.stop_reason}{cut}"))
+    elif snapshot.samples and not snapshot.complete:
+        facts.append(("ended", "it has no end: the process was cut off (incomplete)"))
     meant = [(n, r) for n, r in snapshot.skipped if not r.startswith(NO_BENCHMARK)]
     facts += [("skipped", f"{readable(name)}: {reason}") for name, reason in meant]
     return facts

@@ -124,6 +124,7 @@ class LiveSession:
         self._temp_sent: float | None = None
         self._stuck: set[int] = set()
         self._told_stuck = False
+        self._first_calls: dict[int, float] = {}
         self._max_time_s = config.max_time_s
         self._began_ns: int | None = None
         self._due_ns: int | None = None
@@ -180,6 +181,7 @@ class LiveSession:
         records += self._from_desk()
         records += self._look_for_hang(now_ns)
         records += self._look_for_overdue(now_ns)
+        records += self._look_for_long_first_calls(now_ns)
         self._take(records)
         self._find_baseline(now_ns)
         if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
@@ -327,6 +329,26 @@ class LiveSession:
         self.store.failed = True
         return [*records, Progress(now_ns, "ended", f"time over, {what}")]
 
+    def _look_for_long_first_calls(self, now_ns: int) -> list[AnyRecord]:
+        """A first call may compile for minutes: say so, row by row, and again as it gets longer."""
+        records: list[AnyRecord] = []
+        if self.store.phase != "priming":
+            return records
+        for bench, row in self.store.rows.items():
+            if row.state not in (RowState.PREPARING, RowState.COMPILING):
+                continue
+            seconds = (now_ns - row.state_ns) / NS_PER_S
+            told = self._first_calls.get(bench, STUCK_NS / NS_PER_S / 2)
+            if seconds >= 2 * told:
+                self._first_calls[bench] = seconds
+                evidence = {"seconds": seconds, "state": str(row.state), "badge": False}
+                records.append(
+                    Noted(
+                        Notice(code="long first call", at_ns=now_ns, bench=bench, evidence=evidence)
+                    )
+                )
+        return records
+
     def _look_at_journal(self, now_ns: int) -> None:
         assert self.journal is not None
         if self.journal.failure and not self._journal_failed:
@@ -414,6 +436,8 @@ class LiveSession:
         if self._has_ended:
             return True
         self._has_ended = True
+        if reason:
+            self._source.command(Command("stop", reason))
         is_over = self._source.close(timeout_s)
         if self._watcher is not None:
             self._watcher.stop()
@@ -423,6 +447,7 @@ class LiveSession:
             self.pump()
             if self.has_samples:
                 # As of the last sample, so that the session says the same when it is read back.
+                self.store.reopen_epoch()
                 self._analyse(self.store.last_sample_ns, is_final=True)
         finally:
             complete = self.store.has_ended and self.fault is None and is_over and not reason

@@ -147,7 +147,10 @@ class ClockDesk:
         if job is not None:
             job.join(timeout_s)
         if self._wanted == "advice":
-            self._say("lock refused", "no clock was advised while this run lasted")
+            why = "no clock was advised while this run lasted"
+            self._say("lock refused", why)
+            if self._lease is None:
+                self._tell(msgspec.structs.replace(self._state, evidence=f"refused: {why}"))
         lease, self._lease = self._lease, None
         if lease is None:
             return
@@ -216,7 +219,8 @@ class ClockDesk:
             controller = self._make(info)
             self._tell(known_state(controller))
         except UsvError as error:
-            self._tell(ClockState(reason=str(error)))
+            evidence = f"not locked: {error}" if self._wanted else ""
+            self._tell(ClockState(reason=str(error), evidence=evidence))
             if self._wanted:
                 self._say("lock refused", str(error))
             return

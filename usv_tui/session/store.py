@@ -101,6 +101,7 @@ class RowStore:
     def __init__(self, info: BenchInfo) -> None:
         self.info = info
         self.state = RowState.WAITING
+        self.state_ns = 0
         self.detail = ""
         self.error = ""
         self.traceback = ""
@@ -121,6 +122,7 @@ class RowStore:
         self.n_excluded = 0
         self.stalls = 0
         self._stalls = StallFinder()
+        self._n_starved = self._n_counted = 0
         self.drift = Drift()
         self.effect = ClockEffect()
         self.ratio: Ratio | None = None
@@ -170,10 +172,27 @@ class RowStore:
         self.bins.extend(t_ns, seconds)
         self.stalls += int(np.count_nonzero(stalled))
         self.n_excluded += int(np.count_nonzero(~counted))
-        values = seconds[counted & ~stalled]
+        starved = (flags & int(Flag.STARVED)) != 0
+        self._n_starved += int(np.count_nonzero(starved & counted))
+        self._n_counted += int(np.count_nonzero(counted))
+        shown = counted & ~stalled
+        if 2 * self._n_starved < self._n_counted:
+            # A few windows hold a gap that the host made: kept, counted on the row, no spread.
+            shown &= ~starved
+        values = seconds[shown]
         if len(values):
             self.recent.extend(values)
             self._uncounted.append(values)
+
+    @property
+    def has_counted(self) -> bool:
+        """True when the epoch has samples that count."""
+        return bool(len(self.recent.last(1)))
+
+    @property
+    def starved_words(self) -> str:
+        """How many windows the host was late for; empty for none."""
+        return f"{self._n_starved} starved" if self._n_starved else ""
 
     def start_epoch(self) -> None:
         """Statistics forget; the samples stay."""
@@ -185,12 +204,33 @@ class RowStore:
         self.n_excluded = 0
         self.stalls = 0
         self._stalls = StallFinder()
+        self._n_starved = self._n_counted = 0
         self.drift, self.effect, self.ratio = Drift(), ClockEffect(), None
         self.word = StateWord.NONE
         self.found = {}
         self.energy = EnergyPerCall(None, "")
         self._stats_key = None
         self._rolling = self._whole = Stats()
+
+    def reopen(self, from_ns: int) -> None:
+        """Take the statistics up again from an earlier moment."""
+        self.start_epoch()
+        self.epoch_start = start = int(np.searchsorted(self.t_ns.view(), from_ns))
+        flags = self.flags.view(start)
+        counted = (flags & int(EXCLUDED)) == 0  # type: ignore[operator]
+        stalled = (flags & int(Flag.STALL)) != 0  # type: ignore[operator]
+        self.n_excluded = int(np.count_nonzero(~counted))
+        self.stalls = int(np.count_nonzero(stalled))
+        starved = (flags & int(Flag.STARVED)) != 0  # type: ignore[operator]
+        self._n_starved = int(np.count_nonzero(starved & counted))
+        self._n_counted = int(np.count_nonzero(counted))
+        shown = counted & ~stalled
+        if 2 * self._n_starved < self._n_counted:
+            shown &= ~starved
+        values = self.seconds(start)[shown]
+        if len(values):
+            self.recent.extend(values)
+            self._uncounted.append(values)
 
     def data(self, baseline: int | None, tick_ns: float) -> RowData:
         """The epoch's columns as the statistics take them: views."""
@@ -419,7 +459,7 @@ class Store:
         elif isinstance(record, State):
             row = self.rows.get(record.bench)
             if row is not None:
-                row.state, row.detail = record.state, record.detail
+                row.state, row.detail, row.state_ns = record.state, record.detail, record.at_ns
         elif isinstance(record, Calibrated):
             row = self.rows.get(record.bench)
             if row is not None:
@@ -524,6 +564,24 @@ class Store:
         self._log.append(LogLine(at_ns, kind, text))
         self._log_total += 1
 
+    def reopen_epoch(self) -> None:
+        """At the end: an epoch too young to have a counted sample gives way to the one before it.
+
+        Somebody who locks the clocks and quits within the ramp keeps the figures of before.
+        """
+        while len(self._epochs) > 1 and not any(row.has_counted for row in self.rows.values()):
+            empty = self._epochs.pop()
+            before = self._epochs[-1]
+            self._clocks_during = ClockState()
+            self._analyst.reset()
+            for row in self.rows.values():
+                row.reopen(before.from_ns)
+            self.log(
+                self.last_ns,
+                "warn",
+                f"nothing was counted since {empty.label!r}: the figures are from before it",
+            )
+
     # -- what the statistics say
 
     def analyse(self, now_ns: int, *, is_final: bool = False) -> Analysis:
@@ -550,6 +608,8 @@ class Store:
             row.found = {}
             if found.modes is not None:
                 row.found["two modes"] = "2 modes"
+            if row.starved_words:
+                row.found["starved"] = row.starved_words
             if found.is_timer_limited:
                 row.found["timer limited"] = "timer-limited"
         self._analysis = analysis
@@ -654,6 +714,17 @@ class Store:
     def phase(self) -> str:
         """What the worker is doing; see `Snapshot.phase`."""
         return self._phase[0]
+
+    @property
+    def where_it_stands(self) -> str:
+        """What the worker was at, for an end before the first sample."""
+        busy = [
+            f"{row.info.name} {row.state}"
+            for row in self.rows.values()
+            if row.state in (RowState.PREPARING, RowState.COMPILING)
+        ]
+        at = ", ".join(busy) or self._phase[0]
+        return f": it ended at {at}, which had not returned" if busy else f": it ended at {at}"
 
     @property
     def has_ended(self) -> bool:

@@ -41,6 +41,9 @@ _SENTENCES: dict[str, Words] = {
     "lock note": lambda e: str(e.get("reason", "")),
     "unlock failed": lambda e: f"CLOCKS NOT GIVEN BACK: {e.get('reason', '')}",
     "journal": lambda e: str(e.get("reason", "")),
+    "long first call": lambda e: (
+        f"{e['state']} for {float(e['seconds']):.0f} s: its set-up or first call has not returned"
+    ),
     "does not cool": lambda e: (
         f"still {float(e['temp_c']):g} C after two minutes, not {float(e['limit_c']):g} C: "
         "measuring goes on at a steady pace"
