@@ -38,8 +38,9 @@ from usv_tui.records import (
     State,
     Telemetry,
 )
+from usv_tui.session.row_store import BIN_NS
 from usv_tui.session.snapshot import Snapshot
-from usv_tui.session.store import BIN_NS, Store
+from usv_tui.session.store import Store
 from usv_tui.timesource import NS_PER_S
 
 SHORT = int(Flag.WARMUP), int(Flag.RAMP)

@@ -37,8 +37,9 @@ from usv_tui.session.desk import ClockDesk
 from usv_tui.session.goal import Goal, Outcome
 from usv_tui.session.journal import Journal
 from usv_tui.session.live import RecordSource
+from usv_tui.session.row_store import MAX_WINDOW
 from usv_tui.session.snapshot import Snapshot
-from usv_tui.session.store import MAX_WINDOW, Store
+from usv_tui.session.store import Store
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 STUCK_NS = 10 * NS_PER_S

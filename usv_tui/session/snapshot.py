@@ -186,7 +186,7 @@ class Series(NamedTuple):
     seconds: FloatArray
     """Per call; NaN where the window was zero or negative."""
     excluded: NDArray[np.bool_]
-    """Warm-up and ramp samples: drawn dim."""
+    """Warm-up, ramp and stalls, which the statistics leave out: drawn dim."""
 
 
 class BinSeries(NamedTuple):
