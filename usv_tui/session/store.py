@@ -20,6 +20,7 @@ from usv_tui.model import (
     ClockHold,
     ClockState,
     DeviceInfo,
+    Flag,
     Reading,
     RowState,
     RunConfig,
