@@ -19,6 +19,7 @@ from usv_tui.model import (
     Reading,
     Reason,
     RowState,
+    SensorInfo,
     Verdict,
 )
 from usv_tui.records import (
@@ -786,3 +787,25 @@ def test_a_few_starved_windows_are_kept_and_leave_the_spread_alone():
     assert row.n_all == 100
     store.analyse(store.last_ns)
     assert "10 starved" in store.snapshot(store.last_ns).rows[0].badges
+
+
+def test_a_nominal_clock_is_no_evidence_that_the_clock_stands():
+    """A figure from a table never moves; the advice must not be built on it."""
+    store = Store()
+    info = DeviceInfo(
+        uuid="cpu",
+        name="CPU",
+        kind="cpu",
+        sensors={"sm_mhz": SensorInfo(source="/proc/cpuinfo", unit="MHz", label="nominal")},
+    )
+    store.apply([fake.start(), Device(BEGIN_NS, info), fake.row(0, "a")])
+    rng = random.Random(1)
+    for i in range(300):
+        at_ns = BEGIN_NS + i * NS_PER_S // 10
+        window = round(MS * rng.gauss(1, 0.05))
+        store.apply([fake.reading(at_ns, sm_mhz=2600.0)])
+        store.apply([Samples(i, 1, at_ns, [0], [0], [window], [1])])
+        if i % 10 == 9:
+            store.analyse(at_ns)
+
+    assert store.snapshot(store.last_ns).advice.verdict is Verdict.UNKNOWN

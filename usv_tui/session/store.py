@@ -445,6 +445,10 @@ class Store:
             first = int(np.searchsorted(times, now_ns - _LOOK_BACK_NS))
             probe = Probe(times[first:], self.probe_mhz.view()[first:])  # type: ignore[arg-type]
         reading, device = self._reading, self._device
+        sensor = device.sensors.get("sm_mhz") if device is not None else None
+        if sensor is not None and "nominal" in sensor.label:
+            # A figure from a table, not a measurement: nothing may be concluded from its standing.
+            fields["sm_mhz"] = np.full(len(t_ns), np.nan)
         return TelemetryData(
             t_ns=t_ns,
             sm_mhz=fields["sm_mhz"],  # type: ignore[arg-type]
