@@ -7,7 +7,7 @@ knows a device, a file, a screen or a statistic.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntFlag, StrEnum
+from enum import IntFlag, StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -469,20 +469,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """A code for the rule that decided."""
     power_coupled: bool = False
     since_ns: int | None = None
-
-
-@dataclass(frozen=True)
-class Environment:
-    """Where a run happened; written into the journal's head."""
-
-    values: Mapping[str, Any]
-
-
-class Kind(Enum):
-    """Which end of the pipe a reading or a lock belongs to."""
-
-    GPU = "gpu"
-    CPU = "cpu"
 
 
 def is_usable(value: float | None) -> bool:

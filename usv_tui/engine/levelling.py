@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from collections.abc import Iterable
 
 from usv_tui.timesource import NS_PER_S
 
@@ -59,8 +58,3 @@ def _standard_error(values: list[float]) -> float:
     middle = statistics.median(values)
     spread = 1.4826 * statistics.median(abs(v - middle) for v in values)
     return spread / math.sqrt(len(values))
-
-
-def all_level(rows: Iterable[Levelling]) -> bool:
-    """True when every row is level."""
-    return all(row.is_level for row in rows)

@@ -8,7 +8,7 @@ from usv_tui.model import Verdict
 from usv_tui.sim.kernels import SimKernel
 from usv_tui.sim.machine import Neighbour
 from usv_tui.sim.physics import dynamic_w, equilibrium, heat, nearest_index, power_at
-from usv_tui.sim.profiles import CARDS, DEFAULT_CARD, Card, find_card
+from usv_tui.sim.profiles import DEFAULT_CARD, Card, find_card
 
 DEFAULT_SCENARIO = "attention"
 
@@ -476,8 +476,3 @@ def parse_spec(text: str) -> tuple[str, str]:
 def describe() -> list[tuple[str, str, str]]:
     """(name, what it is, what to look for) of every scenario, in the order of the demo's list."""
     return [(s.name, s.summary, s.look_for) for s in SCENARIOS.values()]
-
-
-def card_names() -> list[str]:
-    """The keys of the cards."""
-    return list(CARDS)
