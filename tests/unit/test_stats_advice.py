@@ -76,6 +76,8 @@ def test_a_clock_that_moves_a_row_is_to_be_locked() -> None:
         (replace(BASE, rounds=119), Verdict.UNKNOWN, "few-rounds"),
         (replace(BASE, rows=()), Verdict.UNKNOWN, "no-rows"),
         (inputs(readings=0), Verdict.UNKNOWN, "no-telemetry"),
+        (inputs(readings=0, idle=7, apart=3), Verdict.UNKNOWN, "idle-readings"),
+        (inputs(readings=0, apart=3), Verdict.UNKNOWN, "readings-apart"),
         (inputs(readings=39), Verdict.UNKNOWN, "few-readings"),
         (inputs(age_s=1.1), Verdict.UNKNOWN, "stale-telemetry"),
         (inputs(thermal_share=0.05), Verdict.THROTTLED_THERMAL, "thermal-limit"),

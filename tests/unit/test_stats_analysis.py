@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.fakes import noise
-from tests.fakes.traces import S, follow, until
+from tests.fakes.traces import S, follow, rows_of, telemetry_of, until
 from usv_tui.model import Answer, Flag, Reason, StateWord, Verdict
+from usv_tui.report.advice_text import short_text
 from usv_tui.sim.scenarios import SCENARIOS
 from usv_tui.sim.trace import trace
 from usv_tui.stats.analysis import Analysis, Analyst
@@ -48,6 +49,20 @@ def test_too_little_data_is_unknown(card: str) -> None:
     assert short.advice.verdict is blind.advice.verdict is Verdict.UNKNOWN
     assert "short" in short.advice.evidence["needs"]
     assert blind.advice.reason == "no-telemetry"
+
+
+def test_readings_that_are_all_idle_are_called_so() -> None:
+    """A device that says `idle` in every reading under load is not one without readings."""
+    run = trace("power-cap", "h100", 1, 20.0)
+    rows = rows_of(run)
+    told = telemetry_of(run)
+    idle = replace(told, reasons=np.full(told.t_ns.size, int(Reason.IDLE)))
+    now_ns = int(run.t_ns[-1])
+
+    advice = Analyst().update(rows, idle, now_ns, epoch_ns=int(run.t_ns[0])).advice
+
+    assert advice.reason == "idle-readings"
+    assert "all clock readings were taken idle" in short_text(advice)
 
 
 @pytest.mark.parametrize("card", CARDS)

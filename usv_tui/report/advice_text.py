@@ -52,6 +52,8 @@ _REASONS: Mapping[str, str] = {
 _NEEDS: Mapping[str, str] = {
     "no-rows": "no benchmark is being measured",
     "no-telemetry": "there are no clock readings",
+    "idle-readings": "all clock readings were taken idle ({:.0f} in this window)",
+    "readings-apart": "none of the {:.0f} clock readings was taken while a benchmark ran",
     "stale-telemetry": "the clock was last read {:.1f} s ago",
     "short": "{:.0f} s more of the run are needed",
     "few-rounds": "{:.0f} more rounds are needed",

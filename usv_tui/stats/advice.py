@@ -78,6 +78,10 @@ class ClockEvidence:
     """The clock under load over the window."""
 
     readings: int = 0
+    idle: int = 0
+    """Readings of the window that say `idle`: they tell nothing of the clock under load."""
+    apart: int = 0
+    """Readings of the window that lie far from any sample."""
     age_s: float = math.inf
     """Age of the latest reading."""
     spread: float | None = None
@@ -162,7 +166,7 @@ def _missing(inputs: AdviceInputs) -> dict[str, float]:
     if not inputs.rows:
         missing["no-rows"] = 1
     if clock.readings == 0:
-        missing["no-telemetry"] = MIN_READINGS
+        missing |= _why_no_reading(clock)
     elif clock.age_s > MAX_AGE_S:
         missing["stale-telemetry"] = clock.age_s
     elif clock.spread is None:
@@ -175,6 +179,13 @@ def _missing(inputs: AdviceInputs) -> dict[str, float]:
     if 0 < clock.readings < MIN_READINGS:
         missing["few-readings"] = MIN_READINGS - clock.readings
     return missing
+
+
+def _why_no_reading(clock: ClockEvidence) -> dict[str, float]:
+    """No reading counts: all were taken idle, or beside the samples, or there is none."""
+    if clock.idle:
+        return {"idle-readings": clock.idle}
+    return {"readings-apart": clock.apart} if clock.apart else {"no-telemetry": MIN_READINGS}
 
 
 def _moving(inputs: AdviceInputs, slack: float, *, matters: bool) -> str:

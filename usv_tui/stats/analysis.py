@@ -215,7 +215,7 @@ class Analyst:
                 is_timer_limited=_is_limited(s),
                 is_settled=known.tracker.settled_since_ns is not None,
             )
-        told = clock_evidence(loaded, limited, age_s(readings, now_ns))
+        told = clock_evidence(loaded, limited, age_s(readings, now_ns), readings)
         inputs = self._inputs(seen, row_trends, details, told, from_ns, now_ns)
         inputs = _with_lock(inputs, loaded, locked_mhz)
         return Analysis(

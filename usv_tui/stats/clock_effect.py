@@ -213,7 +213,7 @@ def _reason_to_refuse(
     rows: Sequence[RowTrace], clock: ClockTrace | None, *, is_shared: bool
 ) -> str:
     if clock is None or (np.isfinite(clock.mhz) & (clock.mhz > 0)).sum() < 2:
-        return "no clock readings"
+        return "no clock reading under load"
     if is_shared:
         return "another process computes on the device"
     if not any(row.t_ns.size >= MIN_BINS for row in rows):

@@ -8,7 +8,7 @@ from usv_tui.stats.advice import MIN_READINGS, ClockEvidence
 from usv_tui.stats.basics import NS_PER_S
 from usv_tui.stats.clock_effect import ClockTrace, clock_spread
 from usv_tui.stats.drift import batch_locations, temperature_change, trends
-from usv_tui.stats.inputs import Limits, TelemetryData, position
+from usv_tui.stats.inputs import Limits, TelemetryData, is_idle, position
 
 PROBES = 2000
 """Most in-stream clock readings looked at."""
@@ -51,12 +51,17 @@ def age_s(readings: TelemetryData, now_ns: int) -> float:
     return float(now_ns - latest[-1]) / NS_PER_S if latest.size else math.inf
 
 
-def clock_evidence(loaded: TelemetryData, limited: Limits, age_s: float) -> ClockEvidence:
+def clock_evidence(
+    loaded: TelemetryData, limited: Limits, age_s: float, readings: TelemetryData
+) -> ClockEvidence:
     """What the advice goes by, from the readings under load and the age of the latest of all."""
     trace = clock_trace(loaded)
     if trace is None:
+        idle = int(np.count_nonzero(is_idle(readings)))
         return ClockEvidence(
             readings=int(loaded.t_ns.size),
+            idle=idle,
+            apart=int(readings.t_ns.size) - idle,
             age_s=age_s,
             power_share=limited.power,
             thermal_share=limited.thermal,

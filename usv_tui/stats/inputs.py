@@ -186,6 +186,12 @@ def _counter_share(t_ns: IntArray, counter: FloatArray) -> float | None:
     return min(max(float(counter[last] - counter[first]) / span, 0.0), 1.0)
 
 
+def is_idle(telemetry: TelemetryData) -> BoolArray:
+    """Which readings say themselves that the device was idle."""
+    known = telemetry.reasons >= 0
+    return np.asarray(known & ((telemetry.reasons & int(Reason.IDLE)) != 0), np.bool_)
+
+
 def under_load(telemetry: TelemetryData, busy_ns: IntArray, gap_s: float = 0.5) -> TelemetryData:
     """The readings taken while samples were: no more than `gap_s` from one, and not idle.
 
@@ -199,5 +205,4 @@ def under_load(telemetry: TelemetryData, busy_ns: IntArray, gap_s: float = 0.5) 
     distance = np.minimum(
         np.abs(telemetry.t_ns - busy_ns[before]), np.abs(busy_ns[after] - telemetry.t_ns)
     )
-    idle = (telemetry.reasons >= 0) & ((telemetry.reasons & int(Reason.IDLE)) != 0)
-    return telemetry.only((distance <= gap_s * NS_PER_S) & ~idle)
+    return telemetry.only((distance <= gap_s * NS_PER_S) & ~is_idle(telemetry))
