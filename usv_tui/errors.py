@@ -12,7 +12,7 @@ UsvError
 └── TelemetryError     -  a sensor layer; never ends a run
     ├── SensorGap      -  transient: ask again
     ├── TelemetryOff   -  off until the user asks again
-    └── DeviceLost     -  the device is gone: never ask again
+    └── DeviceLost     -  the device is gone: its numbers end here
 """
 
 from enum import IntEnum
@@ -98,4 +98,4 @@ class TelemetryOff(TelemetryError):
 
 
 class DeviceLost(TelemetryError):
-    """The device fell off the bus or needs a reset; never ask again."""
+    """The device fell off the bus or needs a reset."""

@@ -226,18 +226,20 @@ def test_a_loss_is_noted_once_and_opened_again_every_30_s():
     assert recovered.evidence["after_s"] == pytest.approx(120, abs=1)
 
 
-def test_a_lost_device_is_never_asked_again():
-    """The GPU fell off the bus: an error notice, an empty reading, no further call (7.11)."""
+def test_a_lost_device_is_told_once_and_looked_for_every_30_s():
+    """The GPU fell off the bus: one error notice, an empty reading, and no call in between."""
     time, source, records, poller = make()
     run(poller, time, 1)
     source.on_read = raiser(DeviceLost("GPU is lost"))
     run(poller, time, 0.2)
     looks = len(source.looks)
-    run(poller, time, 120)
+    run(poller, time, 29)
+    assert len(source.looks) == looks
+    source.on_open = raiser(TelemetryOff("no such GPU"))
+    run(poller, time, 91)
 
     assert len(source.looks) == looks
-    assert source.opens == 1
-    assert source.closes == 1
+    assert source.opens == 1 + 4
     assert codes(records) == ["device lost"]
     assert readings(records)[-1].sm_mhz is None
     assert poller.is_gone

@@ -37,7 +37,8 @@ STALE_NS = S
 RECHECK_NS = 5 * S
 """A card that was asleep at first is asked once more what it offers after so long."""
 CHECK_ENERGY_NS = 10 * S
-MAX_IO_ERRORS = 3
+LOST_LOOKS, LOST_AFTER_NS = 3, 2 * S
+"""Looks in a row, over so long, in which no file answered: then the device is lost."""
 STUCK_NS = 10 * S
 
 _FIELDS = (
@@ -49,7 +50,7 @@ _FROM_METRICS = (
     "sm_mhz", "sm_mhz_min", "mem_mhz", "power_mw", "temp_c", "mem_temp_c", "energy_mj",
     "util_pct", "reasons", "throttle_ns.power", "throttle_ns.thermal", "throttle_ns.hw_thermal",
 )  # fmt: skip
-_GONE_ERRORS = (errno.ENODEV, errno.ENXIO, errno.ENOENT)
+_GONE_ERRORS = (errno.ENODEV, errno.ENXIO, errno.ENOENT, errno.EIO)
 
 # Bits of the ASIC-independent throttle status, first and last, and the reason they stand for.
 _THROTTLE_BITS = (
@@ -106,7 +107,12 @@ class AmdTelemetry:
         self._power_sum, self._power_count = 0, 0
         self._residency: tuple[tuple[int, int, int, int], int] | None = None
         self._throttled_ns = [0, 0, 0]
-        self._io_errors = 0
+        self._errors: list[OSError] = []
+        """Of this look."""
+        self._has_answered = False
+        """Some file answered at this look."""
+        self._silence: tuple[int, int] | None = None
+        """When the looks without any answer began, and how many there were."""
 
     def open(self) -> DeviceInfo:
         """Find the device's files and what they offer.
@@ -155,6 +161,7 @@ class AmdTelemetry:
             raise SensorGap("the AMD GPU's telemetry is not open")
         start_ns = self._time.now_ns()
         self._board.begin(start_ns)
+        self._errors, self._has_answered = [], False
         if self._is_asleep():
             # Reading would wake it, and its first values after that are latched.
             for name in _FIELDS[:-1]:
@@ -167,6 +174,7 @@ class AmdTelemetry:
                 self._read_fast(start_ns)
             if tiers & Tier.SLOW:
                 self._read_slow(start_ns)
+            self._watch_silence(start_ns)
         if tiers & Tier.RARE and self._kfd_ids:
             self._read_others()
         at_ns = (start_ns + self._time.now_ns()) // 2
@@ -313,20 +321,40 @@ class AmdTelemetry:
         try:
             data = self._metrics_file.read()
         except OSError as error:
-            self._count_error(error)
+            self._errors.append(error)
             return None, f"gpu_metrics: {error.strerror}"
-        self._io_errors = 0
+        self._has_answered = True
         self._board.cost("sm_mhz", self._time.now_ns() - start_ns)
         try:
             return decode(data), ""
         except MetricsError as error:
             return None, str(error)
 
-    def _count_error(self, error: OSError) -> None:
-        """A device whose files fail three times in a row is lost; a reset or a race passes."""
-        self._io_errors += 1
-        if self._io_errors >= MAX_IO_ERRORS and error.errno in (*_GONE_ERRORS, errno.EIO):
-            raise DeviceLost(f"the AMD GPU no longer answers: {error.strerror}")
+    def _watch_silence(self, now_ns: int) -> None:
+        """A device is lost when none of its files answers any more, look after look.
+
+        One file that fails, or all of them for a moment (a reset), is not the end of a device.
+        """
+        if self._has_answered:
+            self._silence = None
+        if not self._errors or self._has_answered:
+            return
+        since_ns, looks = self._silence or (now_ns, 0)
+        self._silence = (since_ns, looks + 1)
+        is_long = looks + 1 >= LOST_LOOKS and now_ns - since_ns >= LOST_AFTER_NS
+        if is_long and not self._does_any_answer():
+            raise DeviceLost(f"the AMD GPU no longer answers: {self._errors[-1].strerror}")
+
+    def _does_any_answer(self) -> bool:
+        """Ask every file that the driver fills; a refusal other than "gone" is an answer too."""
+        for file in filter(None, (self._metrics_file, *self._fallbacks.values())):
+            try:
+                file.read()
+            except OSError as error:
+                if error.errno in _GONE_ERRORS:
+                    continue
+            return True
+        return False
 
     def _why_stale(self, metrics: Metrics, now_ns: int) -> str:
         """Why the table is no measurement: the driver repeats an old one with success."""
@@ -430,10 +458,12 @@ class AmdTelemetry:
         try:
             value = file.number()
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and self._metrics_file is None:
-                self._count_error(error)
-            self._board.gap(name, f"{file.path.name}: {error}", now_ns)
+            if isinstance(error, OSError):
+                self._errors.append(error)
+            why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+            self._board.gap(name, f"{file.path.name}: {why}", now_ns)
             return
+        self._has_answered = True
         self._board.cost(name, self._time.now_ns() - start_ns)
         if _is_plausible(name, value):
             self._board.put(name, round(value) if name.endswith("_mw") else round(value, 1))
@@ -463,7 +493,8 @@ def _offered(metrics: Metrics) -> dict[str, str]:
     offered: dict[str, str] = {}
     dies = len(metrics.gfx_mhz)
     if dies:
-        offered["sm_mhz"] = f"fastest of {dies} dies" if dies > 1 else ""
+        mean = "firmware average" if metrics.is_clock_average else ""
+        offered["sm_mhz"] = f"fastest of {dies} dies" if dies > 1 else mean
     if dies > 1:
         offered["sm_mhz_min"] = f"slowest of {dies} dies"
     if metrics.mem_mhz is not None:

@@ -1,8 +1,8 @@
 """Decodes the amdgpu driver's binary `gpu_metrics` table (kernel header kgd_pp_interface.h).
 
-Only what is shown is taken out of it. Offsets are those of the C structs with natural alignment;
-each version has its own, and the size in the header must agree, so that a table of an unknown or
-truncated form is refused instead of misread.
+Only what is shown is taken out of it. Offsets are computed from the C structs' fields with natural
+alignment; the size in the header must agree, so that a table of an unknown or truncated form is
+refused instead of misread.
 """
 
 import struct
@@ -26,6 +26,8 @@ class Metrics(NamedTuple):
     activity_pct: int | None = None
     gfx_mhz: tuple[int, ...] = ()
     """Core clock of each die that reports one."""
+    is_clock_average: bool = False
+    """True where only the mean of the last milliseconds is told."""
     mem_mhz: int | None = None
     throttle: int | None = None
     """Bits whose meaning does not depend on the ASIC (`SMU_THROTTLER_*`)."""
@@ -37,64 +39,115 @@ class MetricsError(ValueError):
     """The table cannot be decoded; the text says why."""
 
 
-_U16, _U32, _U64 = "H", "I", "Q"
-_Fields = dict[str, tuple[int, str]]
+# Each table as the kernel's C struct has it after its header of four bytes: `name:COUNTCODE`, with
+# the codes of the module `struct`. A count of 0 only aligns, as a nested struct does.
+_ASIDE = "averages:6H gfx:H soc:H uclk:H video:4H status:I fan:H"
+_V1_0 = (
+    "clock:Q edge:H hotspot:H mem:H vr:3H activity:H busy:2H power:H energy32:I gfx_average:H "
+    f"{_ASIDE} pcie:2B"
+)
+_V1_1 = (
+    "edge:H hotspot:H mem:H vr:3H activity:H busy:2H power:H energy:Q clock:Q gfx_average:H "
+    f"{_ASIDE} pcie:2H pad:H activity_acc:2I hbm:4H"
+)
+_V1_2 = f"{_V1_1} firmware:Q"
+_V1_3 = f"{_V1_2} voltages:3H pad1:H throttle:Q"
+# From v1.4 on (MI300 and later) every die has its own clock; later, throttling counts in cycles.
+_MI300 = "hotspot:H mem:H vr:H power_now:H activity:H umc:H"
+_LINKS = "lock:I pcie:2H xgmi:2H activity_acc:2I pcie_acc:5Q"
+_NAKS = "naks:2I"
+_XGMI = "xgmi_acc:16Q"
+_CLOCKS = "firmware:Q gfx:8H soc:4H vclk:4H dclk:4H uclk:H"
+_PARTITION = "partition:0Q busy:8I jpeg:32H vcn:4H busy_acc:8Q"
+_PARTITION_1_2 = "partition:0Q busy:8I jpeg:40H vcn:4H busy_acc:8Q"
+_CYCLES = "residency:6I"
+_V1_4 = f"{_MI300} vcn:4H energy:Q clock:Q asic_throttle:I {_LINKS} {_XGMI} {_CLOCKS} pad:H"
+_V1_5 = (
+    f"{_MI300} vcn:4H jpeg:32H energy:Q clock:Q asic_throttle:I {_LINKS} {_NAKS} {_XGMI} "
+    f"{_CLOCKS} pad:H"
+)
+_V1_6_FIRST = (
+    f"{_MI300} vcn:4H jpeg:32H energy:Q clock:Q {_CYCLES} asic_throttle:I {_LINKS} {_NAKS} "
+    f"{_XGMI} {_CLOCKS} pad:H"
+)
+"""Before partitions were added under the same number; the sizes differ."""
+_V1_6 = (
+    f"{_MI300} energy:Q clock:Q {_CYCLES} {_LINKS} {_NAKS} {_XGMI} {_CLOCKS} partitions:H "
+    f"{' '.join([_PARTITION] * 8)} recovery:I"
+)
+_V1_7_HEAD = (
+    f"{_MI300} bandwidth:Q energy:Q clock:Q {_CYCLES} {_LINKS} {_NAKS} {_XGMI} links:8H pad:H "
+    f"{_CLOCKS} partitions:H"
+)
+_V1_7 = f"{_V1_7_HEAD} {' '.join([f'{_PARTITION} limit:8Q'] * 8)} recovery:I"
+_V1_8 = f"{_V1_7_HEAD} {' '.join([f'{_PARTITION_1_2} limits:32Q'] * 8)} recovery:I"
+# The tables of APUs. Their temperatures, powers and activities have other units on every chip, so
+# these come from hwmon, whose units are fixed.
+_APU_CLOCKS = (
+    "gfx_average:H averages:5H gfx:H soc:H uclk:H others:3H core_mhz:8H l3_mhz:2H status:I fan:H"
+)
+_APU_POWERS = "powers:4H core_powers:8H"
+_V2_0 = f"clock:Q temperatures:12H activities:2H {_APU_POWERS} {_APU_CLOCKS} pad:H"
+_V2_1 = f"temperatures:12H activities:2H clock:Q {_APU_POWERS} {_APU_CLOCKS} pad:3H"
+_V2_2 = f"{_V2_1} throttle:Q"
+_V2_3 = f"{_V2_2} average_temperatures:12H"
+_V2_4 = f"{_V2_3} voltages:3H currents:3H"
+_V3_0 = (
+    "temperatures:19H activities:26H bandwidths:4H clock:Q socket_power:I ipu_power:H powers:4I "
+    "core_powers:16H system_power:H limits:2H gfx_average:H averages:5H uclk:H mpipu:H "
+    "core_mhz:16H maxima:2H residencies:7I filter:I"
+)
 
-# v1.0 has its time stamp in front; from v1.1 on the table grows at its end.
-_V1_0: _Fields = {
-    "clock": (8, _U64), "edge": (16, _U16), "hotspot": (18, _U16), "mem": (20, _U16),
-    "activity": (28, _U16), "power": (34, _U16), "gfx_average": (40, _U16), "gfx": (54, _U16),
-    "uclk": (58, _U16),
-}  # fmt: skip
-_V1_1: _Fields = {
-    "edge": (4, _U16), "hotspot": (6, _U16), "mem": (8, _U16), "activity": (16, _U16),
-    "power": (22, _U16), "energy": (24, _U64), "clock": (32, _U64), "gfx_average": (40, _U16),
-    "gfx": (54, _U16), "uclk": (58, _U16), "hbm": (88, "4H"),
-}  # fmt: skip
-_V1_2: _Fields = _V1_1 | {"firmware": (96, _U64)}
-_V1_3: _Fields = _V1_2 | {"throttle": (112, _U64)}
-# From v1.4 on (MI300 and later) every die has its own clock, and throttling is counted in cycles.
-_MI300: _Fields = {
-    "hotspot": (4, _U16), "mem": (6, _U16), "power_now": (10, _U16), "activity": (12, _U16),
-}  # fmt: skip
-_V1_4: _Fields = _MI300 | {
-    "energy": (24, _U64), "clock": (32, _U64), "asic_throttle": (40, _U32),
-    "firmware": (232, _U64), "gfx": (240, "8H"), "uclk": (280, _U16),
-}  # fmt: skip
-_V1_5: _Fields = _MI300 | {
-    "energy": (56, _U64), "clock": (64, _U64), "asic_throttle": (72, _U32),
-    "firmware": (272, _U64), "gfx": (280, "8H"), "uclk": (320, _U16),
-}  # fmt: skip
-_V1_6: _Fields = _MI300 | {
-    "energy": (16, _U64), "clock": (24, _U64), "residency": (32, "6I"),
-    "firmware": (256, _U64), "gfx": (264, "8H"), "uclk": (304, _U16),
-}  # fmt: skip
-_V1_7: _Fields = _MI300 | {
-    "energy": (24, _U64), "clock": (32, _U64), "residency": (40, "6I"),
-    "firmware": (288, _U64), "gfx": (296, "8H"), "uclk": (336, _U16),
-}  # fmt: skip
+
+class Layout(NamedTuple):
+    """Where the fields of one table are."""
+
+    size: int
+    offsets: dict[str, tuple[int, str]]
+    """Offset and struct codes, by name."""
+
+
+def layout_of(fields: str) -> Layout:
+    """Lay a struct out as a C compiler does: every field on a multiple of its own size."""
+    offset, widest = 4, 2  # the header: H, B, B
+    offsets: dict[str, tuple[int, str]] = {}
+    for field in fields.split():
+        name, _, form = field.partition(":")
+        count, width = int(form[:-1] or 1), struct.calcsize(f"<{form[-1]}")
+        offset += -offset % width
+        offsets[name] = (offset, form)
+        offset += count * width
+        widest = max(widest, width)
+    return Layout(offset + -offset % widest, offsets)
+
+
+_SHOWN = frozenset({
+    "activity", "asic_throttle", "clock", "edge", "energy", "firmware", "gfx", "gfx_average", "hbm",
+    "hotspot", "mem", "power", "power_now", "residency", "throttle", "uclk",
+})  # fmt: skip
+_BITS = {"H": 16, "I": 32, "Q": 64}
 _Unpack = Callable[[bytes, int], tuple[int, ...]]
 
 
-def _prepared(fields: _Fields) -> list[tuple[str, _Unpack, int, int]]:
-    """For each field its name, how to unpack it, its offset and the driver's mark for absent."""
+def _prepared(layout: Layout) -> list[tuple[str, _Unpack, int, int]]:
+    """For each shown field its name, how to unpack it, its offset and the mark for absent."""
     return [
-        (name, struct.Struct(f"<{code}").unpack_from, offset, (1 << _BITS[code[-1]]) - 1)
-        for name, (offset, code) in fields.items()
+        (name, struct.Struct(f"<{form}").unpack_from, offset, (1 << _BITS[form[-1]]) - 1)
+        for name, (offset, form) in layout.offsets.items()
+        if name in _SHOWN
     ]
 
 
-_BITS = {"H": 16, "I": 32, "Q": 64}
+TABLES = (
+    (1, 0, _V1_0), (1, 1, _V1_1), (1, 2, _V1_2), (1, 3, _V1_3), (1, 4, _V1_4), (1, 5, _V1_5),
+    (1, 6, _V1_6_FIRST), (1, 6, _V1_6), (1, 7, _V1_7), (1, 8, _V1_8), (2, 0, _V2_0),
+    (2, 1, _V2_1), (2, 2, _V2_2), (2, 3, _V2_3), (2, 4, _V2_4), (3, 0, _V3_0),
+)  # fmt: skip
+"""Format, content revision and fields."""
 _LAYOUTS = {
-    (1, 0, 80): _prepared(_V1_0),
-    (1, 1, 96): _prepared(_V1_1),
-    (1, 2, 104): _prepared(_V1_2),
-    (1, 3, 120): _prepared(_V1_3),
-    (1, 4, 288): _prepared(_V1_4),
-    (1, 5, 328): _prepared(_V1_5),
-    (1, 6, 1664): _prepared(_V1_6),
-    (1, 7, 2208): _prepared(_V1_7),
-    (1, 8, 3360): _prepared(_V1_7),
+    (form, content, layout.size): _prepared(layout)
+    for form, content, fields in TABLES
+    for layout in (layout_of(fields),)
 }
 """By format, content revision and size."""
 
@@ -168,7 +221,8 @@ def _metrics(version: str, values: dict[str, list[int]]) -> Metrics:
 
     firmware, clock = first("firmware"), first("clock")
     hbm = values.get("hbm", [])
-    gfx = values.get("gfx", []) or values.get("gfx_average", [])
+    now = values.get("gfx", [])
+    gfx = now or values.get("gfx_average", [])
     power_now = first("power_now")
     return Metrics(
         version=version,
@@ -181,6 +235,7 @@ def _metrics(version: str, values: dict[str, list[int]]) -> Metrics:
         energy_count=first("energy"),
         activity_pct=first("activity"),
         gfx_mhz=tuple(gfx),
+        is_clock_average=bool(gfx) and not now,
         mem_mhz=first("uclk"),
         throttle=_throttle(first("throttle"), first("asic_throttle")),
         residency=_residency({name: first(name) for name in _RESIDENCIES}),

@@ -133,6 +133,7 @@ class Poller:
         self._lost_ns = 0
         self._is_lost = False
         """Between the notice of a loss and the first values after it."""
+        self._is_gone_told = False
         self._gaps = 0
         self._gap_ns = 0
         self._looks = 0
@@ -210,7 +211,7 @@ class Poller:
 
     @property
     def is_gone(self) -> bool:
-        """True when the device is lost for good: the run's numbers must say so."""
+        """True while the device is lost: the run's numbers must say so."""
         return self._phase is _Phase.GONE
 
     def costs(self) -> dict[str, Cost]:
@@ -229,7 +230,7 @@ class Poller:
 
     def _run(self) -> None:
         try:
-            while not self._stopping and self._phase is not _Phase.GONE:
+            while not self._stopping:
                 wait_ns = self.tick()
                 if self._time.wait(self._wake, wait_ns):
                     self._wake.clear()
@@ -241,7 +242,7 @@ class Poller:
     def tick(self) -> int:
         """Do what is due now; returns the nanoseconds until the next deadline."""
         now_ns = self._time.now_ns()
-        if self._phase in (_Phase.OFF, _Phase.GONE):
+        if self._phase is _Phase.OFF:
             return OFF_WAIT_NS
         if self._paused:
             return self._period_ns
@@ -256,10 +257,16 @@ class Poller:
         try:
             with self._turn():
                 info = self._timed("open", self._source.open)
-        except TelemetryOff as error:
-            self._switch_off(str(error))
         except Exception as error:  # noqa: BLE001  a vendor library may raise anything
-            self._lose(_why(error), now_ns)
+            if self._phase is _Phase.GONE:
+                # Told already. A device that was reset comes back, so the door stays open.
+                self._next_ns = self._time.now_ns() + REOPEN_NS
+            elif isinstance(error, TelemetryOff):
+                self._switch_off(str(error))
+            elif isinstance(error, DeviceLost):
+                self._lose_device(str(error))
+            else:
+                self._lose(_why(error), now_ns)
         else:
             self._phase = _Phase.ON
             self._reason = ""
@@ -324,7 +331,7 @@ class Poller:
             return
         self._asked &= ~tiers
         if self._is_lost and _has_values(reading):
-            self._is_lost = False
+            self._is_lost = self._is_gone_told = False
             gone_s = round((end_ns - self._lost_ns) / NS_PER_S, 1)
             self._note("telemetry recovered", "info", after_s=gone_s)
         self._gaps = 0
@@ -406,11 +413,17 @@ class Poller:
         self._next_ns = self._time.now_ns() + REOPEN_NS
 
     def _lose_device(self, reason: str) -> None:
+        """The device is gone: say so once, and see every 30 s whether it is back."""
+        now_ns = self._time.now_ns()
         self._phase = _Phase.GONE
         self._reason = reason
-        self._emit_gap(self._time.now_ns())
-        self._note("device lost", "error", reason=reason)
+        self._emit_gap(now_ns)
+        if not self._is_gone_told:
+            self._lost_ns = self._lost_ns if self._is_lost else now_ns
+            self._is_lost = self._is_gone_told = True
+            self._note("device lost", "error", reason=reason)
         self._source.close()
+        self._next_ns = self._time.now_ns() + REOPEN_NS
 
     def _switch_off(self, reason: str) -> None:
         self._phase = _Phase.OFF
