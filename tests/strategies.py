@@ -12,7 +12,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from usv_tui.model import Flag
-from usv_tui.records import AnyRecord, Samples
+from usv_tui.records import AnyRecord, ProbeClock, Samples
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False)
@@ -33,6 +33,9 @@ def of_type(wanted: Any) -> st.SearchStrategy[Any]:
     if wanted in _LEAVES:
         return _LEAVES[wanted]
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin is typing.Annotated:
+        bounds = arguments[1]
+        return st.integers(bounds.ge, bounds.le)
     if origin is list:
         return st.lists(of_type(arguments[0]), max_size=4)
     if origin is dict:
@@ -74,7 +77,15 @@ def sample_blocks(draw: st.DrawFn) -> Samples:
     )
 
 
+@st.composite
+def probe_blocks(draw: st.DrawFn) -> ProbeClock:
+    """In-stream clocks: both columns of one length."""
+    points = draw(st.lists(st.tuples(st.integers(0, 2**53), FLOATS), max_size=5))
+    return ProbeClock(draw(st.integers(0, 2**31)), [t for t, _ in points], [f for _, f in points])
+
+
 def records() -> st.SearchStrategy[Any]:
-    """Any record of the closed set."""
-    others = [of_struct(kind) for kind in typing.get_args(AnyRecord) if kind is not Samples]
-    return st.one_of(sample_blocks(), *others)
+    """Any record of the closed set, as a file may hold it."""
+    columns = (Samples, ProbeClock)
+    others = [of_struct(kind) for kind in typing.get_args(AnyRecord) if kind not in columns]
+    return st.one_of(sample_blocks(), probe_blocks(), *others)

@@ -8,9 +8,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+
+Ns = Annotated[int, msgspec.Meta(ge=-(1 << 60), le=1 << 60)]
+"""Nanoseconds of 36 years at most: a few of them still add up within 64 bits."""
+Index = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""Bounds of what a record may hold: numpy can take in whatever a file says."""
 
 
 class Flag(IntFlag):
@@ -176,16 +183,16 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
 class BenchInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A row as the session knows it."""
 
-    bench: int
+    bench: Index
     name: str
     group: str = ""
     params: dict[str, Any] = {}
     flops: float | None = None
     bytes: float | None = None
     is_baseline: bool = False
-    parent: int | None = None
+    parent: Index | None = None
     """The row that this one is a phase of."""
-    control_of: int | None = None
+    control_of: Index | None = None
     """The row that this one duplicates as a control."""
 
 
@@ -217,7 +224,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     power_limit_mw: int | None = None
     max_sm_mhz: int | None = None
     base_sm_mhz: int | None = None
-    supported_sm_mhz: list[int] = []
+    supported_sm_mhz: list[Index] = []
     """Ascending; empty when the device does not tell."""
     temp_limits_c: dict[str, float] = {}
     sensors: dict[str, "SensorInfo"] = {}
@@ -294,7 +301,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     device: str
-    at_ns: int
+    at_ns: Ns
     sm_mhz: float | None = None
     sm_mhz_min: float | None = None
     """Slowest partition, where a device has several clocks (AMD XCDs)."""
@@ -312,11 +319,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pstate: int | None = None
     reasons: int | None = None
     """Clock-event reasons (`Reason`), None when unknown."""
-    throttle_ns: dict[str, int] = {}
+    throttle_ns: dict[str, Ns] = {}
     """Accumulated time under a limit: power, thermal, hw_thermal, brake."""
-    others: list[int] | None = None
+    others: list[Index] | None = None
     """Pids of other processes on the device; None when it cannot be known."""
-    ages_ns: dict[str, int] = {}
+    ages_ns: dict[str, Ns] = {}
     """Age at `at_ns` of the fields that are older than this look."""
 
 
@@ -344,7 +351,7 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True):
     can_lock: bool = False
     reason: str = ""
     """Why it cannot be locked, and what it would take."""
-    supported_mhz: list[int] = []
+    supported_mhz: list[Index] = []
     """Ascending."""
     level: str | None = None
     """AMD performance level, which can be read back."""
@@ -367,8 +374,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """Something a user should know, as a code and its evidence; wording is made at the edge."""
 
     code: str
-    at_ns: int
-    bench: int | None = None
+    at_ns: Ns
+    bench: Index | None = None
     level: str = "info"
     """info, warn or error."""
     evidence: dict[str, Any] = {}

@@ -16,13 +16,17 @@ from usv_tui.model import (
     Advice,
     BenchInfo,
     ClockState,
+    Count,
     DeviceInfo,
     Flag,
+    Index,
     Notice,
+    Ns,
     Reading,
     RowState,
     RunConfig,
     Sample,
+    Size,
     TimerInfo,
 )
 
@@ -37,8 +41,8 @@ class Start(Record, tag="start", frozen=True):
     """The first record: what is measured, where, and how the clock maps to the calendar."""
 
     schema: int
-    at_ns: int
-    wall_unix_ns: int
+    at_ns: Ns
+    wall_unix_ns: Size
     suite: str
     config: RunConfig
     environment: dict[str, Any] = {}
@@ -49,14 +53,14 @@ class Start(Record, tag="start", frozen=True):
 class Device(Record, tag="device", frozen=True):
     """The device that is watched, and what of it can be read."""
 
-    at_ns: int
+    at_ns: Ns
     info: DeviceInfo
 
 
 class Chosen(Record, tag="chosen", frozen=True):
     """The device that the worker measures, and by what it can be told from all others."""
 
-    at_ns: int
+    at_ns: Ns
     device: str
     """As torch names it: cpu, cuda:0; or sim:CARD:SCENARIO."""
     reason: str
@@ -67,7 +71,7 @@ class Chosen(Record, tag="chosen", frozen=True):
 class Progress(Record, tag="progress", frozen=True):
     """What the worker as a whole does: importing, priming, warming, measuring, paused, ended."""
 
-    at_ns: int
+    at_ns: Ns
     phase: str
     detail: str = ""
 
@@ -75,7 +79,7 @@ class Progress(Record, tag="progress", frozen=True):
 class Fault(Record, tag="fault", frozen=True):
     """The worker cannot go on: a user's mistake, a missing device or its own death."""
 
-    at_ns: int
+    at_ns: Ns
     exit_code: int
     message: str
     hint: str = ""
@@ -85,21 +89,21 @@ class Fault(Record, tag="fault", frozen=True):
 class Timing(Record, tag="timer", frozen=True):
     """The timer in use."""
 
-    at_ns: int
+    at_ns: Ns
     info: TimerInfo
 
 
 class Bench(Record, tag="bench", frozen=True):
     """A row exists."""
 
-    at_ns: int
+    at_ns: Ns
     info: BenchInfo
 
 
 class Skip(Record, tag="skip", frozen=True):
     """A thing in the file that is not timed."""
 
-    at_ns: int
+    at_ns: Ns
     name: str
     reason: str
 
@@ -107,8 +111,8 @@ class Skip(Record, tag="skip", frozen=True):
 class State(Record, tag="state", frozen=True):
     """A row changed state."""
 
-    at_ns: int
-    bench: int
+    at_ns: Ns
+    bench: Index
     state: RowState
     detail: str = ""
 
@@ -116,14 +120,14 @@ class State(Record, tag="state", frozen=True):
 class Calibrated(Record, tag="calib", frozen=True):
     """A row's calls per window, its cache mode and what that is made of."""
 
-    at_ns: int
-    bench: int
-    inner: int
-    per_call_ns: int
+    at_ns: Ns
+    bench: Index
+    inner: Count
+    per_call_ns: Ns
     cache: str = "warm"
     """The badge: warm, cold, rotating(n) or unavailable."""
-    flush_bytes: int = 0
-    l2_bytes: int | None = None
+    flush_bytes: Size = 0
+    l2_bytes: Size | None = None
     mode: str = "eager"
     """eager or graph."""
 
@@ -136,16 +140,27 @@ class Samples(Record, tag="s", frozen=True):
     are `flag`.
     """
 
-    round: int
-    size: int
-    t0_ns: int
-    bench: list[int]
-    dt_ns: list[int]
-    window_ns: list[int]
-    inner: list[int]
-    host_ns: list[int] = []
-    flags: list[int] = []
-    flag: int = 0
+    round: Index
+    size: Count
+    t0_ns: Ns
+    bench: list[Index]
+    dt_ns: list[Ns]
+    window_ns: list[Ns]
+    inner: list[Count]
+    host_ns: list[Ns] = []
+    flags: list[Index] = []
+    flag: Index = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """True when all columns are of one length."""
+        n = len(self.bench)
+        return (
+            n == len(self.dt_ns) == len(self.window_ns)
+            and len(self.inner) in (1, n)
+            and len(self.host_ns) in (0, n)
+            and len(self.flags) in (0, n)
+        )
 
     def inners(self) -> list[int]:
         """Calls per window of every slot."""
@@ -180,9 +195,14 @@ class Telemetry(Record, tag="t", frozen=True):
 class ProbeClock(Record, tag="probe", frozen=True):
     """The clock measured inside the stream, per sample of one round."""
 
-    round: int
-    at_ns: list[int]
+    round: Index
+    at_ns: list[Ns]
     sm_mhz: list[float]
+
+    @property
+    def is_whole(self) -> bool:
+        """True when both columns are of one length."""
+        return len(self.at_ns) == len(self.sm_mhz)
 
 
 class Noted(Record, tag="note", frozen=True):
@@ -194,8 +214,8 @@ class Noted(Record, tag="note", frozen=True):
 class BenchError(Record, tag="error", frozen=True):
     """A row failed and is retired; the others go on."""
 
-    at_ns: int
-    bench: int
+    at_ns: Ns
+    bench: Index
     kind: str
     """The exception's class name, or hang, oom, coroutine …"""
     message: str
@@ -208,45 +228,45 @@ class BenchError(Record, tag="error", frozen=True):
 class Mark(Record, tag="mark", frozen=True):
     """A new epoch: statistics start afresh."""
 
-    at_ns: int
+    at_ns: Ns
     label: str
-    bench: int | None = None
+    bench: Index | None = None
     """Only this row's statistics, when given."""
 
 
 class Gap(Record, tag="gap", frozen=True):
     """Measuring stood still on purpose between two times."""
 
-    from_ns: int
-    to_ns: int
+    from_ns: Ns
+    to_ns: Ns
     reason: str
 
 
 class Clocks(Record, tag="clocks", frozen=True):
     """What is known about the clocks has changed."""
 
-    at_ns: int
+    at_ns: Ns
     state: ClockState
 
 
 class Advised(Record, tag="advice", frozen=True):
     """The lock advice has changed."""
 
-    at_ns: int
+    at_ns: Ns
     advice: Advice
 
 
 class Output(Record, tag="out", frozen=True):
     """Text that the user's code wrote to fd 1 or 2."""
 
-    at_ns: int
+    at_ns: Ns
     text: str
 
 
 class End(Record, tag="end", frozen=True):
     """The last record of a session that ended in order."""
 
-    at_ns: int
+    at_ns: Ns
     reason: str
     complete: bool = True
 
@@ -294,25 +314,65 @@ def decode(data: bytes | bytearray | memoryview) -> AnyRecord:
 
 
 def encode_batch(records: Sequence[AnyRecord]) -> bytes:
-    """Several records as one MessagePack array.
+    """Several records as one MessagePack array, each of which `decode` is sure to read.
 
-    What a user's file brought and MessagePack cannot hold (half a character, an integer above 64
-    bits, any object) goes in as text: it must neither end a run nor cost the records beside it.
+    What a user's file brought and a record cannot hold (half a character, an integer above 64
+    bits, any object) goes in as text, and a record that even so could not be read is replaced by a
+    notice: it must neither end a run nor cost the records beside it.
     """
+    return _encoder.encode([_readable(record) for record in records])
+
+
+def _readable(record: AnyRecord) -> AnyRecord:
+    if isinstance(record, Samples | ProbeClock):
+        return record  # columns of the engine's own integers, and nearly all of a session
     try:
-        return _encoder.encode(records)
-    except (TypeError, OverflowError, UnicodeEncodeError):
-        return _encoder.encode([_plain(msgspec.to_builtins(r, enc_hook=str)) for r in records])
+        return _decoder.decode(_encoder.encode(record))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return _mended(record)
+
+
+def _mended(record: AnyRecord) -> AnyRecord:
+    try:
+        plain = _plain(msgspec.to_builtins(record, enc_hook=str))
+        return _decoder.decode(_encoder.encode(plain))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return not_kept(record, str(error))
+
+
+def not_kept(record: AnyRecord, why: str) -> Noted:
+    """What stands in the place of a record that a file cannot hold."""
+    evidence = {"kind": type(record).__name__, "reason": why.encode("utf-8", "replace").decode()}
+    at_ns = time_of(record)
+    at_ns = at_ns if abs(at_ns) <= 1 << 60 else 0
+    return Noted(Notice(code="not kept", at_ns=at_ns, level="error", evidence=evidence))
+
+
+def time_of(record: AnyRecord) -> int:
+    """When it happened, on the session's clock; 0 for a record of no single moment."""
+    if isinstance(record, Telemetry):
+        return record.reading.at_ns
+    if isinstance(record, Noted):
+        return record.notice.at_ns
+    at_ns = getattr(record, "at_ns", 0)
+    return at_ns if isinstance(at_ns, int) else 0
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        return str(value)
+        return _digits(value)
     if isinstance(value, dict):
         return {_plain(key): _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError:  # more digits than Python turns into text
+        return f"an integer of {value.bit_length()} bits"
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True):
@@ -357,4 +417,6 @@ __all__ = [
     "decode",
     "encode",
     "encode_batch",
+    "not_kept",
+    "time_of",
 ]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import records
 from usv_tui.errors import UsageError
-from usv_tui.records import SCHEMA, Start
+from usv_tui.records import SCHEMA, Noted, Start
 from usv_tui.session.journal import MAGIC, Journal, read
 
 # A record that stands for a newer schema is refused as a whole: see the unit tests.
@@ -42,8 +42,11 @@ def test_a_session_cut_at_any_byte_reads_up_to_its_last_whole_flush(flushes, dat
 
 
 @given(FLUSHES.filter(bool), st.data())
-def test_a_damaged_byte_never_gives_a_wrong_record(flushes, data):
-    """A flipped bit ends the reading before the damage; no record that was not written appears."""
+def test_a_damaged_byte_costs_its_flush_alone(flushes, data):
+    """A flipped bit loses the flush it is in, and a notice stands there or nothing comes behind.
+
+    No record that was not written appears.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bad.usv"
         sizes = write(path, flushes)
@@ -54,8 +57,30 @@ def test_a_damaged_byte_never_gives_a_wrong_record(flushes, data):
 
         found = list(read(path))
 
-    whole = sum(size <= at for size in sizes[1:])
-    assert found == [record for batch in flushes[:whole] for record in batch]
+    hit = sum(size <= at for size in sizes[1:])
+    kept = [*flushes[:hit], *flushes[hit + 1 :]]
+    told = [r for r in found if is_damage(r)]
+    assert [r for r in found if not is_damage(r)] == [record for batch in kept for record in batch]
+    assert len(told) <= 1
+    assert told or not flushes[hit + 1 :]
+
+
+@given(FLUSHES, st.integers(1, 5000))
+def test_a_tail_of_zeros_is_a_cut(flushes, zeros):
+    """What a file system leaves after a power cut reads as if the file ended there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "zeros.usv"
+        write(path, flushes)
+        path.write_bytes(path.read_bytes() + bytes(zeros))
+
+        found = list(read(path))
+
+    assert found == [record for batch in flushes for record in batch]
+
+
+def is_damage(record):
+    """A notice of the reader's own."""
+    return isinstance(record, Noted) and record.notice.code == "damaged session"
 
 
 @given(st.binary(max_size=200))

@@ -9,6 +9,9 @@ from usv_tui.session.snapshot import BinSeries, FloatArray, IntArray
 _BIG_STEP = 1 << 19
 """From this many elements on, capacity grows by steps, so that little of it stands empty."""
 
+_BITS = (1 << 63) - 1
+"""What a column of clock-event bits can hold."""
+
 
 class Column:
     """An append-only array; `view` costs nothing and stays valid until the next append."""
@@ -166,7 +169,7 @@ class TelemetryColumns:
     def add(self, reading: Reading) -> None:
         """One reading."""
         self.t_ns.extend(np.array([reading.at_ns]))
-        self.reasons.extend(np.array([-1 if reading.reasons is None else reading.reasons]))
+        self.reasons.extend(np.array([-1 if reading.reasons is None else reading.reasons & _BITS]))
         for name, column in self.fields.items():
             value = getattr(reading, name)
             column.extend(np.array([np.nan if value is None else float(value)]))

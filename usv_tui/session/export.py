@@ -150,18 +150,20 @@ def write_json(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
     data = as_dict(store, snapshot)
     try:
         text = json.dumps(data, allow_nan=False)
-    except ValueError:
-        # A parameter or a finding of the user's is not finite, and JSON has no word for that.
-        text = json.dumps(_finite(data), allow_nan=False)
+    except (ValueError, TypeError):
+        # Something of the user's (or of a file's) is not finite, or no value that JSON has.
+        text = json.dumps(_plain(data), allow_nan=False)
     out.write(text + "\n")
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:

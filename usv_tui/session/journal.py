@@ -3,26 +3,47 @@
 File = magic, then frames. Frame = length (u32), CRC-32 of the payload (u32), payload. Payload =
 zlib of a MessagePack array of records, everything since the last flush. The kernel has the bytes
 after each flush, so a killed process loses at most one flush interval.
+
+A file that ends within a frame, or in the zeros that a power cut leaves, was cut: it reads up to
+there. Damage with whole frames behind it is left out, and a notice stands in its place.
 """
 
 import errno
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import platformdirs
 
 from usv_tui.errors import UsageError
-from usv_tui.records import SCHEMA, AnyRecord, Start, encode_batch
+from usv_tui.model import Notice
+from usv_tui.records import (
+    SCHEMA,
+    AnyRecord,
+    Noted,
+    ProbeClock,
+    Samples,
+    Start,
+    encode_batch,
+    not_kept,
+    time_of,
+)
 
 MAGIC = b"USVJ\x01\r\n\x1a"
 _FRAME = struct.Struct("<II")
-_MAX_FRAME = 1 << 30
+_PACKED = b"\x78\x01"
+"""What a payload begins with: zlib's header at level 1."""
+_MOST_WRITTEN = 1 << 22
+"""A frame holds at most so many bytes before they are packed, unless one record has more."""
+_MOST_READ = 1 << 25
+"""A frame that would unpack to more is damage, or a bomb."""
 
 _decoder: msgspec.msgpack.Decoder[list[AnyRecord]] = msgspec.msgpack.Decoder(list[AnyRecord])
+_loose: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Any])
 
 
 def sessions_dir() -> Path:
@@ -67,12 +88,13 @@ class Journal:
         self._pending.extend(records)
 
     def flush(self) -> None:
-        """Hand everything kept to the kernel as one frame."""
+        """Hand everything kept to the kernel, as one frame unless it is very much."""
         pending, self._pending = self._pending, []
         if not pending or self.failure:
             return
-        payload = zlib.compress(encode_batch(pending), 1)
-        self._write(_FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
+        for part in _parts(pending):
+            payload = zlib.compress(part, 1)
+            self._write(_FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
 
     def close(self) -> None:
         """Flush and close. Never raises."""
@@ -99,6 +121,20 @@ class Journal:
         self.failure = f"the session is no longer saved to {self.path}: {word}"
 
 
+def _parts(records: Sequence[AnyRecord]) -> Iterator[bytes]:
+    encoded = encode_batch(records)
+    if len(encoded) <= _MOST_WRITTEN or len(records) == 1:
+        yield encoded if len(encoded) <= _MOST_READ else encode_batch([_too_large(records[0])])
+        return
+    middle = len(records) // 2
+    yield from _parts(records[:middle])
+    yield from _parts(records[middle:])
+
+
+def _too_large(record: AnyRecord) -> AnyRecord:
+    return not_kept(record, f"it takes more than {_MOST_READ >> 20} MiB")
+
+
 def read(path: Path) -> Iterator[AnyRecord]:
     """The records of a session, up to the last whole frame.
 
@@ -114,24 +150,103 @@ def read(path: Path) -> Iterator[AnyRecord]:
             return
         raise UsageError(f"{path} is not a usv-tui session", "sessions end in .usv")
     offset = len(MAGIC)
-    while offset + _FRAME.size <= len(data):
-        length, crc = _FRAME.unpack_from(data, offset)
-        offset += _FRAME.size
-        payload = data[offset : offset + length]
-        if length > _MAX_FRAME or len(payload) < length or zlib.crc32(payload) != crc:
+    last_ns = 0
+    while offset < len(data):
+        end = _end_of_frame(data, offset)
+        found: list[AnyRecord] | str = "its checksum is wrong"
+        if end is not None:
+            found = _records(path, data[offset + _FRAME.size : end])
+        else:
+            end = _next_frame(data, offset + 1)
+        if end is None:
             return
-        offset += length
-        try:
-            records = _decoder.decode(zlib.decompress(payload))
-        except msgspec.DecodeError as error:
-            raise UsageError(
-                f"{path} has records that this version does not know: {error}",
-                f"this version reads schema {SCHEMA}; update usv-tui",
-            ) from None
-        for record in records:
-            if isinstance(record, Start) and record.schema > SCHEMA:
-                raise UsageError(
-                    f"{path} was written with schema {record.schema}",
-                    f"this version reads up to {SCHEMA}: update usv-tui",
-                )
-            yield record
+        if isinstance(found, str):
+            found = [_damage(offset, end - offset, found, last_ns)]
+        yield from found
+        last_ns = max((time_of(record) for record in found), default=last_ns)
+        offset = end
+
+
+def _end_of_frame(data: bytes, offset: int) -> int | None:
+    """Where the frame that begins here ends; None when no whole one does."""
+    if offset + _FRAME.size > len(data):
+        return None
+    length, crc = _FRAME.unpack_from(data, offset)
+    end: int = offset + _FRAME.size + length
+    if length == 0 or end > len(data):
+        return None
+    return end if zlib.crc32(memoryview(data)[offset + _FRAME.size : end]) == crc else None
+
+
+def _next_frame(data: bytes, offset: int) -> int | None:
+    """Where the next whole frame begins; the file's end when its last frame is damaged.
+
+    None when nothing whole can follow: the file was cut.
+    """
+    at = data.find(_PACKED, offset + _FRAME.size)
+    while at >= 0:
+        if _end_of_frame(data, at - _FRAME.size) is not None:
+            return at - _FRAME.size
+        at = data.find(_PACKED, at + 1)
+    start = offset - 1
+    if start + _FRAME.size > len(data):
+        return None
+    length, _ = _FRAME.unpack_from(data, start)
+    is_whole = length > 0 and start + _FRAME.size + length <= len(data)
+    return len(data) if is_whole else None
+
+
+def _records(path: Path, payload: bytes) -> list[AnyRecord] | str:
+    """What a frame holds; why it cannot be read though its checksum is right.
+
+    Raises:
+        UsageError: a newer version wrote it.
+    """
+    raw = _unpacked(payload)
+    if raw is None:
+        return f"it does not unpack to {_MOST_READ >> 20} MiB or less"
+    try:
+        records = _decoder.decode(raw)
+    except RecursionError:
+        return "it is nested too deeply"
+    except msgspec.DecodeError as error:
+        _refuse_future(path, _start_schema(raw))
+        return f"this version of usv-tui does not know such records: {error}"
+    for record in records:
+        if isinstance(record, Start):
+            _refuse_future(path, record.schema)
+        elif isinstance(record, Samples | ProbeClock) and not record.is_whole:
+            return "it has columns of unequal length"
+    return records
+
+
+def _unpacked(payload: bytes) -> bytes | None:
+    unpacker = zlib.decompressobj()
+    try:
+        raw = unpacker.decompress(payload, _MOST_READ)
+    except zlib.error:
+        return None
+    return raw if unpacker.eof and not unpacker.unused_data else None
+
+
+def _start_schema(raw: bytes) -> int:
+    """The schema that the first of some undecodable records tells; 0 for none."""
+    try:
+        first = _loose.decode(raw)[0]
+    except (msgspec.DecodeError, RecursionError, IndexError):
+        return 0
+    is_start = isinstance(first, list) and first[:1] == ["start"] and len(first) > 1
+    return first[1] if is_start and isinstance(first[1], int) else 0
+
+
+def _refuse_future(path: Path, schema: int) -> None:
+    if schema > SCHEMA:
+        raise UsageError(
+            f"{path} was written with schema {schema}",
+            f"this version reads up to {SCHEMA}: update usv-tui",
+        )
+
+
+def _damage(at: int, size: int, reason: str, at_ns: int) -> Noted:
+    evidence = {"at_byte": at, "bytes": size, "reason": reason}
+    return Noted(Notice(code="damaged session", at_ns=at_ns, level="error", evidence=evidence))

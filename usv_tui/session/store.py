@@ -50,6 +50,7 @@ from usv_tui.records import (
     State,
     Telemetry,
     Timing,
+    time_of,
 )
 from usv_tui.report.wording import clock_words
 from usv_tui.session.columns import Bins, Column, TelemetryColumns
@@ -142,13 +143,14 @@ class Store:
         blocks: list[Samples] = []
         for record in records:
             if isinstance(record, Samples):
-                blocks.append(record)
+                if record.bench:
+                    blocks.append(record)
                 continue
             if blocks:
                 self._add_samples(blocks)
                 blocks = []
             self._apply_one(record)
-            self.last_ns = max(self.last_ns, _time_of(record))
+            self.last_ns = max(self.last_ns, time_of(record))
         if blocks:
             self._add_samples(blocks)
 
@@ -741,15 +743,6 @@ def _rest(parts: Sequence[tuple[Stats, Stats]], row: RowView) -> tuple[Stats, St
         left(row.rolling, (rolling.mean_s for rolling, _ in parts)),
         left(row.whole, (whole.mean_s for _, whole in parts)),
     )
-
-
-def _time_of(record: AnyRecord) -> int:
-    if isinstance(record, Telemetry):
-        return record.reading.at_ns
-    if isinstance(record, Noted):
-        return record.notice.at_ns
-    at_ns = getattr(record, "at_ns", 0)
-    return at_ns if isinstance(at_ns, int) else 0
 
 
 def _device_line(info: DeviceInfo) -> str:

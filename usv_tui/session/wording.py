@@ -40,6 +40,11 @@ _SENTENCES: dict[str, Words] = {
     "lock refused": lambda e: f"clocks not locked: {e.get('reason', '')}",
     "lock note": lambda e: str(e.get("reason", "")),
     "unlock failed": lambda e: f"CLOCKS NOT GIVEN BACK: {e.get('reason', '')}",
+    "damaged session": lambda e: (
+        f"THE FILE IS DAMAGED: {e['bytes']} bytes at byte {e['at_byte']} are missing here, "
+        f"{e['reason']}"
+    ),
+    "not kept": lambda e: f"a record of kind {e['kind']} is not kept: {e['reason']}",
     "journal": lambda e: str(e.get("reason", "")),
     "long first call": lambda e: (
         f"{e['state']} for {float(e['seconds']):.0f} s: its set-up or first call has not returned"
