@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from usv_tui import options
+from usv_tui import options, plain
 from usv_tui.errors import ExitCode, SuiteError, UsageError, UsvError
 
 HEADLESS_MAX_TIME_S = 10.0
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[command](rest)
     except UsvError as error:
-        _say(f"usv-tui: {error}")
+        _say(f"usv-tui: {plain.line(str(error))}")
         return int(error.exit_code)
     except BrokenPipeError:
         # The reader of stdout is gone (`| head`): nothing is wrong, nothing is left to say.
@@ -57,18 +57,19 @@ def _secure_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127), "?")
-
-
 def _say(text: str) -> None:
     try:
-        print(text.translate(_CONTROLS), file=sys.stderr, flush=True)  # noqa: T201  the program's voice
+        print(plain.lines(text), file=sys.stderr, flush=True)  # noqa: T201  the program's voice
     except (OSError, ValueError):
         return
 
 
+_STDOUT_LINE = 100_000
+"""A table may be wide; its cells are bounded already."""
+
+
 def _print(text: str) -> None:
-    _to_stdout(lambda out: out.write(text + "\n"))
+    _to_stdout(lambda out: out.write(plain.lines(text, most=_STDOUT_LINE) + "\n"))
 
 
 def _to_stdout(write: Callable[[TextIO], object]) -> None:
@@ -303,7 +304,7 @@ class _Plan:
         if simulation is not None:
             session.store.log(session.store.start_ns, "event", f"look for: {simulation.look_for}")
         if self._save_note:
-            session.store.log(session.store.start_ns, "warn", self._save_note)
+            session.store.tell(session.store.start_ns, "warn", "not saved", self._save_note)
         source.start()
         self._session = session
         return session
@@ -340,7 +341,7 @@ class _Plan:
             with contextlib.suppress(OSError, ValueError):
                 # A reader that is gone, or a full disk under stderr, loses the narration only.
                 voice.close()
-        return self._finish(signals.number, is_over=is_over)
+        return self._finish(signals.number, is_over=is_over, is_told=True)
 
     def _start_capture(self) -> None:
         from usv_tui.session import capture
@@ -387,8 +388,11 @@ class _Plan:
 
     # -- what remains
 
-    def _finish(self, signal_number: int, *, is_over: bool) -> int:
-        """Data, table and the way back to them; never waits for a worker that hangs."""
+    def _finish(self, signal_number: int, *, is_over: bool, is_told: bool = False) -> int:
+        """Data, table and the way back to them; never waits for a worker that hangs.
+
+        `is_told` when stderr has had all warnings already; else they are said where no table is.
+        """
         from usv_tui import headless as front
         from usv_tui.report import table
         from usv_tui.session import export
@@ -410,6 +414,9 @@ class _Plan:
             except UsageError as error:
                 _say(f"usv-tui: {error}")
                 code = code or int(error.exit_code)
+        if not is_told and ("-" in (args.json, args.csv) or not session.has_samples):
+            for label, text in table.told_facts(snapshot, without=("fault",)):
+                _say(f"usv-tui: {label}: {plain.line(text)}")
         if session.fault is not None:
             fault = session.fault
             _say(f"usv-tui: {fault.message}" + (f" ({fault.hint})" if fault.hint else ""))
@@ -466,7 +473,7 @@ def _list(argv: list[str]) -> int:
     suite = discovery.load_suite(args.file, device, args.select or None)
     _say(f"device {device}: {reason}")
     for name, note in discovery.summary(suite, everything=args.all):
-        _print(f"{name}  {note}".rstrip())
+        _print(f"{plain.name(name)}  {plain.line(note)}".rstrip())
     return int(ExitCode.OK)
 
 
@@ -492,7 +499,7 @@ def _export(argv: list[str]) -> int:
             _print(text)
         else:
             _check_writable(Path(args.output))
-            Path(args.output).write_text(text + "\n", encoding="utf-8")
+            Path(args.output).write_text(plain.lines(text, _STDOUT_LINE) + "\n", encoding="utf-8")
     elif args.output == "-":
         _to_stdout(partial(export.write, args.to, store, snapshot))
     else:

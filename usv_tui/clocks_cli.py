@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from usv_tui import plain
 from usv_tui.device.base import ClockController
 from usv_tui.device.clock_choice import concerns_of, lock_command, parse_target, unlock_command
 from usv_tui.device.clocks import HardwareClocks, controller_for
@@ -71,11 +72,11 @@ def main(
 
 
 def _print(out: TextIO, text: str) -> None:
-    print(text, file=out, flush=True)
+    print(plain.lines(text), file=out, flush=True)
 
 
 def _print_json(out: TextIO, value: Any) -> None:
-    _print(out, json.dumps(msgspec.to_builtins(value), indent=2))
+    print(json.dumps(msgspec.to_builtins(value), indent=2), file=out, flush=True)
 
 
 def _devices(text: str, access: Access) -> list[DeviceInfo]:

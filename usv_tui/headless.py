@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from usv_tui import plain
 from usv_tui.errors import ExitCode
 from usv_tui.session.controller import LiveSession
 from usv_tui.session.snapshot import RowView, Snapshot
@@ -18,6 +19,8 @@ _GATE_NS = NS_PER_S // 4
 _FIRST_LINES_NS = NS_PER_S
 _LINES_NS = 5 * NS_PER_S
 _MOST_ROWS = 6
+_NAME = 100
+"""Characters of a row's name in a line of progress."""
 
 
 class Signals:
@@ -72,9 +75,11 @@ class Narration:
         new = snapshot.log_total - self._told
         if new > 0:
             self._told = snapshot.log_total
+            # A fault ends the run: it is the last line that the program says.
+            last_words = {told.text for told in snapshot.told if told.code == "fault"}
             for line in snapshot.log[-new:]:
-                if snapshot.banner and line.text.startswith(snapshot.banner):
-                    continue  # it is the last line that the program says
+                if line.kind == "error" and line.text in last_words:
+                    continue
                 mark = "|" if line.kind == "out" else "*"
                 self._say(snapshot, f"{mark} {line.text}", line.at_ns)
         if snapshot.at_ns < self._next_ns or snapshot.phase not in ("warming", "measuring"):
@@ -94,7 +99,7 @@ class Narration:
     def _say(self, snapshot: Snapshot, text: str, at_ns: int) -> None:
         seconds = max(0, at_ns - snapshot.start_ns) / NS_PER_S
         try:
-            self._out.write(f"[{duration(seconds)}] {text}\n")
+            self._out.write(f"[{duration(seconds)}] {plain.line(text)}\n")
             self._out.flush()
         except (OSError, ValueError):
             # The reader of the narration is gone; the data still goes to stdout.
@@ -125,13 +130,14 @@ class Narration:
         return "  ".join(part for part in parts if part)
 
     def _row(self, row: RowView) -> str:
+        name = plain.name(row.name, _NAME)
         if row.error:
-            return f"{row.name} FAILED"
+            return f"{name} FAILED"
         median = row.rolling.median_s
         if median is None:
-            return f"{row.name} {row.state}"
+            return f"{name} {row.state}"
         decimals = 3 if self._unit in (US, MS) else 1
-        return f"{row.name} {median / self._unit.seconds:.{decimals}f} {self._unit.name}"
+        return f"{name} {median / self._unit.seconds:.{decimals}f} {self._unit.name}"
 
 
 def exit_code(session: LiveSession, signal_number: int) -> int:
@@ -145,6 +151,6 @@ def exit_code(session: LiveSession, signal_number: int) -> int:
 def say(text: str, file: IO[str] | None = None) -> None:
     """One line on stderr, never an exception: the reader may be gone."""
     try:
-        print(text, file=file or sys.stderr, flush=True)
+        print(plain.lines(text), file=file or sys.stderr, flush=True)
     except (OSError, ValueError):
         return

@@ -6,6 +6,7 @@ import secrets
 import sys
 from collections.abc import Callable
 
+from usv_tui import plain
 from usv_tui.engine.lie import Lie, LieRow, measure_lie
 from usv_tui.engine.worker import choose_device, make_timer
 from usv_tui.errors import ExitCode, UsageError
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         body = lie._asdict() | {"rows": rows, "device": device, "device_reason": reason}
         sys.stdout.write(json.dumps(body) + "\n")
     else:
-        sys.stdout.write(text(lie, device, reason) + "\n")
+        sys.stdout.write(plain.lines(text(lie, device, reason)) + "\n")
     sys.stdout.flush()
     failed = any(row.error for row in lie.rows)
     return int(ExitCode.BENCH_FAILED if failed else ExitCode.OK)
@@ -74,11 +75,11 @@ def text(lie: Lie, device: str, reason: str) -> str:
     lines = [
         grid.text([column for column in columns if column.title or any(column.cells)], None),
         "",
-        f"device  {device} ({reason})",
-        f"shows   {lie.shows}",
+        f"device  {plain.line(f'{device} ({reason})')}",
+        f"shows   {plain.line(lie.shows)}",
     ]
     if lie.lacks:
-        lines.append(f"lacks   {lie.lacks}")
+        lines.append(f"lacks   {plain.line(lie.lacks)}")
     return "\n".join(lines)
 
 

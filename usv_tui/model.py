@@ -337,6 +337,10 @@ class ClockHold(StrEnum):
     """Ours, not yet verified."""
     NOT_HELD = "not held"
     """Ours, but the device runs at another clock."""
+    KEPT = "left locked"
+    """Ours, and left in place on purpose when its run ended."""
+    STUCK = "not given back"
+    """Ours, and as far as is known still there: it could not be undone."""
     FOREIGN = "foreign lock?"
     UNKNOWN = "unknown"
 
@@ -357,6 +361,16 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True):
     """AMD performance level, which can be read back."""
     concerns: list[str] = []
     """Whom a lock would disturb or what it would undo; it then takes the user's consent."""
+
+    @property
+    def is_ours(self) -> bool:
+        """True while a lock of ours is meant to be in force."""
+        return self.hold in (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
+
+    @property
+    def in_force_mhz(self) -> int | None:
+        """The clock that a lock of ours holds the device to, as far as is known."""
+        return self.locked_mhz if self.is_ours or self.hold is ClockHold.STUCK else None
 
 
 class ClockUndo(msgspec.Struct, frozen=True, kw_only=True):

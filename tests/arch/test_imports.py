@@ -12,7 +12,7 @@ import usv_tui
 
 ROOT = Path(usv_tui.__file__).parent
 LAYERS = (
-    {"model", "units", "errors", "timesource"},
+    {"model", "plain", "units", "errors", "timesource"},
     {"records"},
     {"suite", "stats", "sim"},
     {"engine", "device"},

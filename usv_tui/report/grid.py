@@ -1,8 +1,10 @@
 """Cells to aligned text or to a Markdown table. Knows nothing of what is in the cells."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from usv_tui import plain
 from usv_tui.report.wording import best_cut
 from usv_tui.units import DASH
 
@@ -10,7 +12,8 @@ _GAP = "  "
 _MIN_CELL = 8
 _LESSER = 5
 """Columns with this `drop` or more are worth less than a whole text cell."""
-_CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], " ")
+_MOST = 500
+"""Characters of one cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Column:
 
     def __post_init__(self) -> None:
         # A line break or an escape sequence in somebody's name or error stays in its cell.
-        object.__setattr__(self, "cells", [cell.translate(_CONTROLS) for cell in self.cells])
+        object.__setattr__(self, "cells", [plain.line(cell, _MOST) for cell in self.cells])
 
     @property
     def is_empty(self) -> bool:
@@ -127,13 +130,16 @@ def code(cell: str) -> str:
     if not inner:
         return ""
     indent = "&nbsp;" * (len(cell) - len(cell.lstrip()))
-    fence = "``" if "`" in inner else "`"
-    pad = " " if "`" in inner else ""
+    if "|" in inner and "\\" in inner:
+        return indent + escape(inner)  # a pipe behind a backslash has no spelling in a code span
+    runs = [len(run) for run in re.findall("`+", inner)]
+    fence = "`" * (max(runs, default=0) + 1)
+    pad = " " if runs else ""
     return f"{indent}{fence}{pad}{inner.replace('|', chr(92) + '|')}{pad}{fence}"
 
 
 def escape(cell: str) -> str:
     """Text without markup in it."""
-    for mark in ("\\", "|", "*", "_", "`", "<", "["):
+    for mark in ("\\", "|", "*", "_", "`", "<", "[", "~"):
         cell = cell.replace(mark, f"\\{mark}")
-    return cell
+    return cell.replace("&", "&amp;")

@@ -7,31 +7,32 @@ device, clocks, seed, cache, pace) stands under them.
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from usv_tui.model import Answer, ClockHold, Ratio, RowState, StateWord, TimerInfo
+from usv_tui import plain
+from usv_tui.model import Answer, Ratio, RowState, StateWord, TimerInfo
 from usv_tui.report import grid
 from usv_tui.report.advice_text import advice_line
 from usv_tui.report.grid import Column
 from usv_tui.report.wording import (
     best_cut,
-    clock_words,
+    clocks_line,
     depth_of,
     has_valid_time,
     invalid_reason,
     name_of,
-    readable,
     undecided_words,
 )
-from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.session.snapshot import RowView, Snapshot, Told
 from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.units import DASH, count, duration, fixed, in_unit, percent, time_unit
 
+_LEVELS = {"error": "ERROR", "warn": "warning"}
+_MOST_NAMES = 4
 _MIN_SHARE = 0.005
 """Reasons that were active for less of the samples are not mentioned."""
 _NAME_LEAST = 14
 _NAME_ENOUGH = 20
 _NAME_MOST = 40
 """Cut names take no more than this to be told apart."""
-_OURS = (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
 
 
 def render(snapshot: Snapshot, *, markdown: bool = False, width: int | None = None) -> str:
@@ -39,7 +40,10 @@ def render(snapshot: Snapshot, *, markdown: bool = False, width: int | None = No
     body = table(snapshot.rows, markdown=markdown, width=width)
     facts = notes(snapshot)
     if width is not None and not markdown:  # a narrow table may cut the reason
-        facts += [("failed", f"{readable(r.name)}: {_error(r)}") for r in snapshot.rows if r.error]
+        facts += [
+            ("failed", f"{plain.name(r.name)}: {_error(r)}") for r in snapshot.rows if r.error
+        ]
+    facts = [(label, plain.line(text)) for label, text in facts]
     if markdown:
         lines = [f"- {label}: {grid.escape(text)}" for label, text in facts]
     else:
@@ -148,11 +152,11 @@ def _ratio(row: RowView, rows: Sequence[RowView], bases: set[str], decimals: int
 
 def _against(row: RowView) -> str:
     """The baseline's name, or of a like name only the parameters that differ."""
-    base = readable(row.baseline_name)
+    base = plain.name(row.baseline_name)
     if row.ratio is None or not row.baseline_name:
         return ""
     head, _, inside = base.partition("[")
-    own_head, _, own_inside = readable(row.name).partition("[")
+    own_head, _, own_inside = plain.name(row.name).partition("[")
     if head != own_head or not inside.endswith("]") or not own_inside.endswith("]"):
         return base
     own = set(own_inside[:-1].split(","))
@@ -181,7 +185,7 @@ def _remarks(row: RowView) -> str:
 
 
 def _error(row: RowView) -> str:
-    return readable(" ".join(row.error.split()))
+    return plain.line(" ".join(row.error.split()))
 
 
 # -- what the numbers depend on
@@ -195,7 +199,7 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
     facts += [
         ("device", _device(snapshot)),
         ("timer", _timer(snapshot.timer)),
-        ("clocks", _clocks(snapshot)),
+        ("clocks", clocks_line(snapshot.clocks_during, snapshot.clocks)),
         ("advice", advice_line(snapshot.advice, _names(snapshot.rows))),
         ("run", _run(snapshot)),
     ]
@@ -207,8 +211,29 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
     elif snapshot.samples and not snapshot.complete:
         facts.append(("ended", "it has no end: the process was cut off (incomplete)"))
     meant = [(n, r) for n, r in snapshot.skipped if not r.startswith(NO_BENCHMARK)]
-    facts += [("skipped", f"{readable(name)}: {reason}") for name, reason in meant]
+    facts += [("skipped", f"{plain.name(name)}: {reason}") for name, reason in meant]
+    return facts + told_facts(snapshot)
+
+
+def told_facts(snapshot: Snapshot, without: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Whatever was told of level warn or error, the worst first; one line for each code."""
+    codes: dict[str, list[Told]] = {}
+    for told in sorted(snapshot.told, key=lambda told: told.level != "error"):
+        if told.code not in without:
+            codes.setdefault(told.code, []).append(told)
+    facts = [(_LEVELS.get(group[0].level, "warning"), _told(group)) for group in codes.values()]
+    if snapshot.not_told:
+        facts.append(("warning", f"{count(snapshot.not_told)} more, see the log"))
     return facts
+
+
+def _told(group: Sequence[Told]) -> str:
+    """The first of several that differ in their rows, and whom else it is about."""
+    first, others = group[0], [told.row for told in group[1:]]
+    head = f"{plain.name(first.row)}: " if first.row else ""
+    also = f" (also {plain.some(map(plain.name, others), _MOST_NAMES)})" if others else ""
+    times = f" ({count(first.times)} times)" if first.times > 1 and not others else ""
+    return f"{head}{first.text}{also}{times}"
 
 
 def _device(snapshot: Snapshot) -> str:
@@ -227,20 +252,6 @@ def _timer(info: TimerInfo | None) -> str:
     if info.floor_ns is not None:
         parts.append(f"floor {info.floor_ns} ns")
     return ", ".join(parts)
-
-
-def _clocks(snapshot: Snapshot) -> str:
-    """What was in force while the numbers were taken, also when it has been given back since."""
-    now, during = snapshot.clocks, snapshot.clocks_during
-    state = during if during.hold in _OURS else now
-    evidence = state.evidence or (state.reason if state.hold is ClockHold.UNKNOWN else "")
-    behind = f" ({evidence})" if evidence else ""
-    if state is now:
-        return f"{clock_words(now)}{behind}"
-    held = " and held while this was measured" if during.hold is ClockHold.LOCKED else ""
-    unsure = ", not verified" if during.hold is ClockHold.PENDING and not evidence else ""
-    back = "" if now.hold in _OURS else "; given back at the end"
-    return f"{clock_words(during)}{held}{unsure}{behind}{back}"
 
 
 def _names(rows: Sequence[RowView]) -> dict[int, str]:

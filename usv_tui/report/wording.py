@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from usv_tui import plain
 from usv_tui.model import ClockHold, ClockState
 
 if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
@@ -15,19 +16,6 @@ _ALREADY_SURE = 1.0
 
 
 # -- names
-
-
-def readable(name: str) -> str:
-    """A name in which everything that cannot be seen is escaped, as in a Python string."""
-    if not name.strip():
-        return repr(name)
-    return name if name.isprintable() else "".join(map(_visible, name))
-
-
-def _visible(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def depth_of(row: "RowView", rows: "Sequence[RowView]") -> int:
@@ -46,8 +34,8 @@ def name_of(row: "RowView", rows: "Sequence[RowView]") -> str:
     if row.parent is not None and row.bench < 0:
         parent = next((r for r in rows if r.bench == row.parent), None)
         if parent is not None and parent.parent is not None:
-            return f"{readable(parent.name)}: {readable(row.name)}"
-    return readable(row.name)
+            return f"{plain.name(parent.name)}: {plain.name(row.name)}"
+    return plain.name(row.name)
 
 
 class Cut(NamedTuple):
@@ -139,6 +127,35 @@ def clock_words(clocks: ClockState) -> str:
         ClockHold.LOCKED: f"locked{at}",
         ClockHold.PENDING: f"locking{at}",
         ClockHold.NOT_HELD: f"lock{at} NOT HELD",
+        ClockHold.KEPT: f"left locked{at}",
+        ClockHold.STUCK: f"lock{at} NOT GIVEN BACK",
         ClockHold.FOREIGN: "foreign lock?",
         ClockHold.UNKNOWN: "unknown",
     }[clocks.hold]
+
+
+def clocks_line(during: ClockState, now: ClockState) -> str:
+    """What was in force while the numbers were taken, and what has become of it since.
+
+    Args:
+        during: the lock of ours in the measured stretch; not ours where there was none.
+        now: the latest state. Only this one says whether the clocks were given back.
+    """
+    state = during if during.is_ours else now
+    held = state.hold is ClockHold.LOCKED and during.is_ours
+    unsure = state.hold is ClockHold.PENDING and not state.evidence
+    words = (
+        f"{clock_words(state)}{' and held while this was measured' if held else ''}"
+        f"{', not verified' if unsure else ''}{_behind(state)}"
+    )
+    if now.is_ours or not during.is_ours:
+        return words
+    if now.hold is ClockHold.FREE:
+        return f"{words}; given back at the end{_behind(now, unless='given back')}"
+    return f"{words}; now {clock_words(now)}{_behind(now)}"
+
+
+def _behind(state: ClockState, unless: str = "") -> str:
+    """The evidence of a state, in brackets."""
+    told = state.evidence or (state.reason if state.hold is ClockHold.UNKNOWN else "")
+    return f" ({told})" if told and told != unless else ""

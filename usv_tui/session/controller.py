@@ -355,7 +355,7 @@ class LiveSession:
         if self.journal.failure and not self._journal_failed:
             self._journal_failed = True
             self.store.journal_failure = self.journal.failure
-            self.store.log(now_ns, "error", self.journal.failure)
+            self.store.tell(now_ns, "error", "journal", self.journal.failure)
 
     # -- what a user may do
 

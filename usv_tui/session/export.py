@@ -12,8 +12,10 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
+from usv_tui import plain
 from usv_tui.errors import UsageError
 from usv_tui.model import Flag
+from usv_tui.report.wording import clocks_line
 from usv_tui.session.snapshot import FloatArray, RowView, Snapshot, Stats
 from usv_tui.session.store import Store
 
@@ -38,6 +40,8 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
         "device": msgspec.to_builtins(snapshot.device),
         "telemetry_state": snapshot.telemetry_state,
         "clocks": msgspec.to_builtins(snapshot.clocks),
+        "clocks_during": msgspec.to_builtins(snapshot.clocks_during),
+        "clocks_words": clocks_line(snapshot.clocks_during, snapshot.clocks),
         "advice": msgspec.to_builtins(snapshot.advice),
         "rounds": snapshot.rounds,
         "rows": [_row(store, view, start_ns) for view in _real(snapshot, store)],
@@ -50,6 +54,19 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
             for a, b, reason in store.gaps(0, 1 << 62)
         ],
         "skipped": [{"name": name, "reason": reason} for name, reason in snapshot.skipped],
+        "notices": [
+            {
+                "code": told.code,
+                "level": told.level,
+                "row": told.row or None,
+                "t_s": _seconds(told.at_ns, start_ns),
+                "count": told.times,
+                "text": told.text,
+                "evidence": msgspec.to_builtins(told.evidence, enc_hook=str, str_keys=True),
+            }
+            for told in snapshot.told
+        ],
+        "notices_left_out": snapshot.not_told,
         "log": [
             {"t_s": _seconds(line.at_ns, start_ns), "kind": line.kind, "text": line.text}
             for line in snapshot.log
@@ -179,6 +196,7 @@ def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
     columns = [store.telemetry_columns.fields[name].view() for name in fields]
     for view in _real(snapshot, store):
         row = store.rows[view.bench]
+        name = plain.cell(row.info.name)
         times = row.t_ns.view()
         nearest = np.searchsorted(telemetry_t, times, side="right") - 1
         mhz, in_stream = store.sample_clock(times)  # type: ignore[arg-type]
@@ -206,7 +224,7 @@ def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
                 extra[0], extra[-1] = f"{clock:.12g}", "in-stream"
             writer.writerow(
                 [
-                    row.info.name,
+                    name,
                     round_,
                     repr(_seconds(t, snapshot.start_ns)),
                     "" if seconds is None else repr(seconds),

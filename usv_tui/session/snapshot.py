@@ -3,8 +3,9 @@
 The store makes them; the screen, the headless front end and the reports only read them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +112,22 @@ class LogLine(NamedTuple):
     text: str
 
 
+class Told(NamedTuple):
+    """What nobody may overlook: a warning, an error, a fault; once for each code and row."""
+
+    code: str
+    level: str
+    """warn or error."""
+    row: str
+    """Name of the row that it is about; empty for the run."""
+    at_ns: int
+    """When it was told first."""
+    times: int
+    text: str
+    """The latest wording, without the row's name."""
+    evidence: Mapping[str, Any]
+
+
 class EpochView(NamedTuple):
     """A stretch of the run between two marks."""
 
@@ -162,6 +179,10 @@ class Snapshot:
     """5th percentile of the clock while a row ran alone, as far as tried in this epoch."""
     log: tuple[LogLine, ...] = ()
     log_total: int = 0
+    told: tuple[Told, ...] = ()
+    """Everything of level warn or error, in the order in which it came."""
+    not_told: int = 0
+    """How many more there were than are kept."""
     epochs: tuple[EpochView, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     progress: str = ""

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from usv_tui import plain
 from usv_tui.device.energy import energy_per_call
 from usv_tui.device.sensors import confirmed_reasons
 from usv_tui.model import (
     EXCLUDED,
     Advice,
-    ClockHold,
     ClockState,
     DeviceInfo,
     Flag,
@@ -65,6 +65,7 @@ from usv_tui.session.snapshot import (
     Series,
     Snapshot,
     Stats,
+    Told,
 )
 from usv_tui.session.wording import sentence
 from usv_tui.stats.analysis import Analysis, Analyst
@@ -82,7 +83,8 @@ _ENERGY_ROWS = 4
 _CHANGES_NS = 2 * NS_PER_S
 _PROBE_NEAR_NS = NS_PER_S // 5
 _LOOK_BACK_NS = 60 * NS_PER_S
-_OURS = (ClockHold.LOCKED, ClockHold.PENDING, ClockHold.NOT_HELD)
+_MOST_TOLD = 200
+"""Different things that are told of a run; each of a code and a row once, with its count."""
 
 
 class Store:
@@ -124,6 +126,8 @@ class Store:
         self._skipped: list[tuple[str, str]] = []
         self._log: deque[LogLine] = deque(maxlen=_LOG_LINES)
         self._log_total = 0
+        self._told: dict[tuple[str, str], Told] = {}
+        self._not_told = 0
         self._epochs: list[EpochView] = []
         self._gaps: list[tuple[int, int, str]] = []
         self._marks: list[tuple[int, str]] = []
@@ -247,13 +251,14 @@ class Store:
         elif isinstance(record, Fault):
             self._fault = record.message
             hint = f" ({record.hint})" if record.hint else ""
-            self.log(record.at_ns, "error", f"{record.message}{hint}")
+            evidence = {"exit_code": record.exit_code, "message": record.message}
+            self.tell(record.at_ns, "error", "fault", f"{record.message}{hint}", evidence)
         elif isinstance(record, End):
             self._end = record
 
     def _on_clocks(self, record: Clocks) -> None:
         state = record.state
-        if state.hold in _OURS:
+        if state.is_ours:
             self._clocks_during = state
         self._clocks = state
         if self._phase[0] != "ended" or self._clocks_during.locked_mhz is not None:
@@ -274,8 +279,12 @@ class Store:
             self._distortion = sentence(notice)
         if row is not None and notice.evidence.get("badge") is not False:
             row.badges[notice.code] = str(notice.evidence.get("badge") or notice.code)
-        kind = "event" if notice.level == "info" else notice.level
-        self.log(notice.at_ns, kind, sentence(notice, row.info.name if row else ""))
+        name = row.info.name if row else ""
+        if notice.level == "info":
+            self.log(notice.at_ns, "event", sentence(notice, name))
+        else:
+            words = sentence(notice)
+            self.tell(notice.at_ns, notice.level, notice.code, words, notice.evidence, name)
 
     def _on_error(self, record: BenchError) -> None:
         self.failed = True
@@ -285,7 +294,11 @@ class Store:
             row.error, row.traceback = record.message, record.traceback
         if record.fatal:
             self.fatal = f"the device's context is lost after {name}: restart the measurement"
-        self.log(record.at_ns, "error", f"{name}: {record.message}")
+            self.tell(record.at_ns, "error", "context lost", self.fatal, {"row": name})
+        if row is None:
+            self.tell(record.at_ns, "error", record.kind, f"{name}: {record.message}")
+        else:
+            self.log(record.at_ns, "error", f"{name}: {record.message}")
 
     def _on_mark(self, record: Mark) -> None:
         self._marks.append((record.at_ns, record.label))
@@ -303,7 +316,7 @@ class Store:
             last = self._epochs[-1]
             self._epochs[-1] = EpochView(last.number, last.label, last.from_ns, record.at_ns)
         self._epochs.append(EpochView(len(self._epochs), label, record.at_ns, None))
-        if self._clocks.hold not in _OURS:
+        if not self._clocks.is_ours:
             self._clocks_during = ClockState()
         self._reason_counts.clear()
         self._reason_total = 0
@@ -324,8 +337,30 @@ class Store:
 
     def log(self, at_ns: int, kind: str, text: str) -> None:
         """One more line in the event log."""
-        self._log.append(LogLine(at_ns, kind, text))
+        self._log.append(LogLine(at_ns, kind, plain.cut(text)))
         self._log_total += 1
+
+    def tell(
+        self,
+        at_ns: int,
+        level: str,
+        code: str,
+        text: str,
+        evidence: Mapping[str, Any] | None = None,
+        row: str = "",
+    ) -> None:
+        """What nobody may overlook: a line in the log now, and a note under the final table."""
+        self.log(at_ns, level, f"{row}: {text}" if row else text)
+        before = self._told.get((code, row))
+        if before is None and len(self._told) >= _MOST_TOLD:
+            self._not_told += 1
+            return
+        count = before.times + 1 if before else 1
+        first_ns = before.at_ns if before else at_ns
+        worst = "error" if before is not None and before.level == "error" else level
+        self._told[code, row] = Told(
+            code, worst, row, first_ns, count, plain.cut(text), dict(evidence or {})
+        )
 
     def reopen_epoch(self) -> None:
         """At the end: an epoch too young to have a counted sample gives way to the one before it.
@@ -339,10 +374,12 @@ class Store:
             self._analyst.reset()
             for row in self.rows.values():
                 row.reopen(before.from_ns)
-            self.log(
+            self.tell(
                 self.last_ns,
                 "warn",
+                "epoch reopened",
                 f"nothing was counted since {empty.label!r}: the figures are from before it",
+                {"label": empty.label},
             )
 
     # -- what the statistics say
@@ -354,7 +391,7 @@ class Store:
         for row in self.rows.values():
             base = self.baseline_of(row)
             rows.append(row.data(base.info.bench if base else None, tick_ns))
-        locked = self._clocks.locked_mhz if self._clocks.hold in _OURS else None
+        locked = self._clocks.in_force_mhz
         analysis = self._analyst.update(
             rows,
             self._telemetry_data(now_ns),
@@ -612,6 +649,8 @@ class Store:
             solo_low_mhz=dict(self._analysis.solo_low_mhz),
             log=tuple(self._log),
             log_total=self._log_total,
+            told=tuple(self._told.values()),
+            not_told=self._not_told,
             epochs=tuple(self._epochs),
             skipped=tuple(self._skipped),
             progress=self.progress,

@@ -56,6 +56,9 @@ _SENTENCES: dict[str, Words] = {
     "no thermometer": lambda e: f"pace {e.get('pace', '')} needs a temperature, and there is none",
 }
 
+CODES = frozenset(_SENTENCES)
+"""Every code that has words of its own."""
+
 
 def sentence(notice: Notice, row_name: str = "") -> str:
     """One line for a notice; what is not known of its code or evidence is shown as it is."""

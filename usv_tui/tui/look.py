@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from rich.color import Color, ColorParseError
 from rich.style import Style
 
-from usv_tui.report.wording import name_of, readable
+from usv_tui import plain
+from usv_tui.report.wording import name_of
 from usv_tui.tui.text import clean
 
 if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
@@ -170,7 +171,7 @@ class Look:
 
     def plain_name(self, name: str) -> str:
         """A name alone, in the same way."""
-        return self.text(readable(name))
+        return self.text(plain.name(name))
 
     def own(self, text: str) -> str:
         """Text of ours, with the few signs it may hold replaced in ASCII mode."""

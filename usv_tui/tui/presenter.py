@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from textual.strip import Strip
 
+from usv_tui import plain
 from usv_tui.records import Command
-from usv_tui.report.wording import name_of, readable
+from usv_tui.report.wording import name_of
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
 from usv_tui.timesource import NS_PER_S
 from usv_tui.tui import keys
@@ -296,7 +297,7 @@ class Presenter:
             self.say("ratios refer to each group's own baseline", now_ns)
         else:
             self._controller.set_baseline(row.bench)
-            self.say(f"ratios refer to {readable(row.name)}", now_ns)
+            self.say(f"ratios refer to {plain.name(row.name)}", now_ns)
 
     def do_columns(self, now_ns: int) -> None:
         """The next set of columns."""

@@ -4,7 +4,6 @@ Names, log lines and error messages come from users. Nothing of theirs may reach
 control sequence, and no markup is ever parsed.
 """
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -13,29 +12,16 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from usv_tui import plain
+
 Run = tuple[str, Style]
 """A stretch of text in one style."""
-
-_TAB = "    "
 
 
 @lru_cache(maxsize=4096)
 def clean(text: str) -> str:
-    """The text on one line without control, format (bidi, zero-width) and surrogate characters."""
-    if text.isprintable():
-        return text
-    return "".join(map(_printable, text))
-
-
-def _printable(character: str) -> str:
-    if character.isprintable():
-        return character
-    if character == "\t":
-        return _TAB
-    category = unicodedata.category(character)
-    if category == "Cf":
-        return ""
-    return " " if category in {"Zs", "Zl", "Zp"} or character in "\r\n\v\f" else "?"
+    """Somebody's text on one line, safe to show."""
+    return plain.line(text)
 
 
 def width_of(text: str) -> int:

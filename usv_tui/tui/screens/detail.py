@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from usv_tui.report.wording import has_valid_time, invalid_reason, readable
+from usv_tui import plain
+from usv_tui.report.wording import has_valid_time, invalid_reason
 from usv_tui.session.snapshot import RowView, Stats
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph, pairs
@@ -107,7 +108,7 @@ def _ratio(scene: Scene, row: RowView) -> str:
     rounds = f" from {ratio.n:,} rounds"
     effective = "" if ratio.n_eff is None else f", worth {ratio.n_eff:,.0f} independent ones"
     note = f"; {ratio.note}" if ratio.note else ""
-    baseline = readable(row.baseline_name) if row.baseline_name else "the baseline"
+    baseline = plain.name(row.baseline_name) if row.baseline_name else "the baseline"
     half = interval_text(ratio, scene.look.glyphs)
     return (
         f"{sign} {ratio.answer.value}: {ratio.ratio:.4f}x{half}{interval} against "

@@ -118,7 +118,7 @@ def _rate(per_second: float) -> str:
 
 def _clock_item(rank: int, scene: Scene) -> Item:
     look, clocks = scene.look, scene.snapshot.clocks
-    is_bad = clocks.hold in (ClockHold.NOT_HELD, ClockHold.FOREIGN)
+    is_bad = clocks.hold in (ClockHold.NOT_HELD, ClockHold.STUCK, ClockHold.FOREIGN)
     style = look.bad if is_bad else look.good if clocks.hold is ClockHold.LOCKED else look.base
     words = clock_words(clocks)
     plain = (ClockHold.FREE, ClockHold.LOCKED, ClockHold.UNKNOWN)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rich.style import Style
 from textual.strip import Strip
 
+from usv_tui import plain
 from usv_tui.model import Answer, Ratio, RowState, StateWord
 from usv_tui.report.wording import (
     Cut,
@@ -14,7 +15,6 @@ from usv_tui.report.wording import (
     depth_of,
     has_valid_time,
     invalid_reason,
-    readable,
     undecided_words,
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Stats
@@ -541,7 +541,7 @@ def markdown_row(row: RowView, snapshot: Snapshot, unit: Unit) -> str:
     invalid = invalid_reason(row, snapshot.rows)
     compared = fixed(row.ratio.ratio, 4) if row.ratio else "—"
     cells = [
-        ("benchmark", readable(key_of(row, snapshot)).replace("|", "\\|")),
+        ("benchmark", plain.name(key_of(row, snapshot)).replace("|", "\\|")),
         ("n", str(stats.n)),
         (f"median {unit.name}", fixed(_scaled(stats.median_s, unit), 3)),
         ("std %", percent(stats.rel_std)),

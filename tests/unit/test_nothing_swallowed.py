@@ -1,0 +1,195 @@
+"""What went wrong is told when it happens and stands under the final table and in the JSON."""
+
+import ast
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import usv_tui
+from tests.fakes import session as fake
+from tests.fakes.session import BEGIN_NS
+from usv_tui import headless
+from usv_tui.engine.findings import BADGES
+from usv_tui.model import ClockState, Notice
+from usv_tui.records import BenchError, Clocks, Fault, Noted
+from usv_tui.report import table
+from usv_tui.session import export
+from usv_tui.session.store import Store
+from usv_tui.session.wording import CODES, sentence
+
+ROOT = Path(usv_tui.__file__).parent
+LEVELS = ("warn", "error")
+
+
+def _forwarders(tree):
+    """Functions of a module that pass a code of their own arguments on to a notice."""
+    found = set()
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        names = {argument.arg for argument in function.args.args}
+        for call in ast.walk(function):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Notice":
+                codes = [k.value for k in call.keywords if k.arg == "code"]
+                if any(isinstance(code, ast.Name) and code.id in names for code in codes):
+                    found.add(function.name)
+    return found
+
+
+def _codes_in_sources():
+    """Every code that the program's own text gives to a notice, with the place."""
+    codes = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        makers = _forwarders(tree) | {"Notice", "finding"}
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call):
+                continue
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            if name not in makers:
+                continue
+            given = call.args[:1] + [k.value for k in call.keywords if k.arg == "code"]
+            for value in given:
+                for part in ast.walk(value):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        codes[part.value] = f"{path.name}:{call.lineno}"
+    return codes
+
+
+USED = _codes_in_sources()
+ALL = sorted({*USED, *CODES, *BADGES})
+
+
+def told(*records):
+    """A narration of a store that these records were folded into, its table and its JSON."""
+    store, out = Store(), io.StringIO()
+    store.apply([*fake.two_rows(10)])
+    narration = headless.Narration(out)
+    narration.tell(store.snapshot(BEGIN_NS + 1))
+    before = len(out.getvalue())
+    store.apply(records)
+    snapshot = store.snapshot(BEGIN_NS + 2)
+    narration.tell(snapshot)
+    data = json.loads(json.dumps(export.as_dict(store, snapshot), allow_nan=False))
+    return out.getvalue()[before:], table.render(snapshot), data["notices"]
+
+
+def test_the_sources_are_read_for_codes():
+    """The enumeration finds codes of each kind of place that makes them."""
+    assert {"device lost", "lock refused", "stuck", "launch blocking", "shared device"} <= set(USED)
+
+
+@pytest.mark.parametrize("code", sorted(USED))
+def test_every_code_that_is_used_has_words(code):
+    """A code without a sentence would be told as a bare word."""
+    assert code in CODES, f"{USED[code]} gives a notice the code {code!r}: word it"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("bench", [None, 1])
+@pytest.mark.parametrize("code", ALL)
+def test_every_warning_is_told_at_once_and_stands_in_the_notes(code, bench, level):
+    """Whatever its code, a warning or an error reaches stderr, the table and the JSON."""
+    notice = Notice(
+        code=code, at_ns=BEGIN_NS, bench=bench, level=level, evidence={"reason": "so it is"}
+    )
+    words = sentence(notice)
+
+    stderr, notes, notices = told(Noted(notice))
+
+    [line] = [line for line in stderr.splitlines() if "] * " in line]
+    assert words in line
+    label = "ERROR" if level == "error" else "warning"
+    assert any(line.startswith(label) and words in line for line in notes.splitlines())
+    [data] = notices
+    assert (data["code"], data["level"]) == (code, level)
+    assert data["row"] == (None if bench is None else "b")
+    assert data["evidence"] == {"reason": "so it is"}
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (BenchError(BEGIN_NS, 1, "RuntimeError", "no", fatal=True), "context is lost after b"),
+        (BenchError(BEGIN_NS, 99, "RuntimeError", "no such row"), "the worker: no such row"),
+    ],
+)
+def test_a_lost_context_and_a_lost_worker_are_told_everywhere(record, words):
+    """What ends the measuring is no less than a notice."""
+    stderr, notes, notices = told(record)
+
+    assert words in stderr
+    assert words in notes
+    assert any(words in notice["text"] for notice in notices)
+
+
+def test_a_fault_stands_in_the_table_and_in_the_data():
+    """The program's last line on stderr is the fault, so narration leaves it to that one."""
+    stderr, notes, notices = told(Fault(BEGIN_NS, 4, "the worker died", "look there"))
+
+    assert "the worker died" not in stderr
+    assert "ERROR" in notes
+    assert "the worker died (look there)" in notes
+    assert notices[0]["evidence"] == {"exit_code": 4, "message": "the worker died"}
+
+
+def test_the_same_thing_of_many_rows_is_one_note():
+    """A code that concerns all rows names some of them and counts the others."""
+    rows = [fake.row(i, f"row{i}") for i in range(2, 12)]
+    notices = [
+        Noted(Notice(code="bad pace", at_ns=BEGIN_NS, bench=i, level="warn", evidence={}))
+        for i in range(2, 12)
+    ]
+
+    _, notes, _ = told(*rows, *notices)
+
+    [line] = [line for line in notes.splitlines() if line.startswith("warning")]
+    assert "row2" in line
+    assert "and 5 more" in line
+
+
+def test_a_warning_that_comes_again_is_counted():
+    """One note with its count, however often it was told."""
+    notice = Noted(Notice(code="telemetry lost", at_ns=BEGIN_NS, level="warn", evidence={}))
+
+    _, notes, notices = told(*[notice] * 7)
+
+    assert notes.count("telemetry lost") == 1
+    assert "(7 times)" in notes
+    assert notices[0]["count"] == 7
+
+
+def test_a_flood_of_different_warnings_is_bounded_and_counted():
+    """A thousand codes make no thousand notes, and what was left out is said."""
+    flood = [
+        Noted(Notice(code=f"code {i}", at_ns=BEGIN_NS, level="warn", evidence={}))
+        for i in range(1000)
+    ]
+
+    _, notes, notices = told(*flood)
+
+    assert len(notices) == 200
+    assert "800 more" in notes
+
+
+def test_an_error_is_told_before_the_warnings():
+    """The worst stands first, whenever it came."""
+    first = Notice(code="bad pace", at_ns=BEGIN_NS, level="warn", evidence={"reason": "small"})
+    last = Notice(code="device lost", at_ns=BEGIN_NS, level="error", evidence={"reason": "big"})
+
+    _, notes, _ = told(Noted(first), Noted(last))
+
+    assert notes.index("ERROR") < notes.index("warning")
+
+
+def test_an_info_is_no_note():
+    """What is merely worth knowing stays in the log."""
+    notice = Notice(code="lock note", at_ns=BEGIN_NS, level="info", evidence={"reason": "fine"})
+
+    stderr, notes, notices = told(Noted(notice), Clocks(BEGIN_NS, ClockState()))
+
+    assert "fine" in stderr
+    assert "fine" not in notes
+    assert notices == []
