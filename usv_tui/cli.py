@@ -333,7 +333,9 @@ class _Plan:
             finally:
                 try:
                     if self._session is not None:
-                        is_over = self._session.close(_signal_name(signals.number))
+                        is_over = self._session.close(
+                            _signal_name(signals.number), hurry=signals.hurry
+                        )
                 finally:
                     # Whatever went wrong, what is said from here on must reach the user.
                     late = self._capture.stop()
@@ -357,6 +359,7 @@ class _Plan:
 
     def on_screen(self) -> int:
         """The Textual app; the table stays on stdout when it is gone."""
+        from usv_tui import headless as front
         from usv_tui.tui.app import ScreenOptions, run_screen
 
         self._start_capture()
@@ -379,7 +382,8 @@ class _Plan:
         finally:
             try:
                 if self._session is not None:
-                    is_over = self._session.close(_signal_name(number))
+                    with front.Signals().watch() as signals:
+                        is_over = self._session.close(_signal_name(number), hurry=signals.event)
             finally:
                 late = self._capture.stop()
         for line in late[-20:]:

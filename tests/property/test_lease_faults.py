@@ -51,6 +51,10 @@ class World:
         self.locked = None
         return True
 
+    def leave(self) -> None:
+        """Act without being waited for."""
+        self.fire()
+
     def is_alive(self) -> bool:
         return self.is_armed
 

@@ -43,6 +43,10 @@ class FakeGuard:
         self.fired += 1
         return self.can_fire
 
+    def leave(self) -> None:
+        """Act without being waited for."""
+        self.fire()
+
     def is_alive(self) -> bool:
         return self.alive
 
@@ -1012,3 +1016,95 @@ def test_with_rights_the_same_block_runs_locked(real_face: FakeBoard) -> None:
         assert real_face.state == LOCKED
 
     assert real_face.is_free
+
+
+# --- A journal's place that fails ---------------------------------------------------------------
+
+FAILING = ("unlink", "rename", "fsync", "listdir")
+
+
+def _break(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """From here on nothing can be changed in any directory."""
+
+    def fail(*_args: object, **_options: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    for name in FAILING:
+        monkeypatch.setattr(os, name, fail)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EIO])
+def test_where_no_record_can_be_kept_the_card_is_not_touched(
+    board: FakeBoard, journal: Path, arming: Arming, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Full, read-only, forbidden or broken: one line, and no call that sets anything."""
+    LeaseDirectory.open(journal).close()
+    _break(monkeypatch, code)
+
+    with pytest.raises(ClockRefused) as refusal:
+        acquire(control(), 1410, path=journal, arm=arming)
+
+    assert "\n" not in str(refusal.value)
+    assert os.strerror(code) in str(refusal.value)
+    assert board.calls == []
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EIO])
+def test_a_place_that_fails_during_the_lock_does_not_keep_the_clocks(
+    board: FakeBoard, journal: Path, arming: Arming, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The clocks are given back, and a note says what is left to remove."""
+    lease = acquire(control(), 1410, path=journal, arm=arming)
+    _break(monkeypatch, code)
+
+    with pytest.raises(ClockRefused, match="cannot be written"):
+        lease.change(1305)
+    lease.release()
+
+    assert board.is_free
+    assert lease.state.hold is ClockHold.FREE
+    assert any("cannot be removed" in note for note in lease.notes)
+
+
+def test_a_lock_that_cannot_be_kept_on_record_is_undone_and_called_so(
+    board: FakeBoard, journal: Path, arming: Arming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`keep` without a record is no failure to give the clocks back."""
+    lease = acquire(control(), 1410, keep=True, path=journal, arm=arming)
+    _break(monkeypatch, errno.EROFS)
+
+    with pytest.raises(ClockRefused, match="undone, not kept"):
+        lease.release()
+
+    assert board.is_free
+    assert lease.state.hold is ClockHold.FREE
+
+
+def test_a_directory_that_was_removed_is_a_line(board: FakeBoard, journal: Path) -> None:
+    """No traceback for a place that went away between two looks."""
+    directory = LeaseDirectory.open(journal)
+    journal.rmdir()
+
+    with contextlib.closing(directory), pytest.raises(ClockRefused, match="is gone"):
+        directory.take(UUID)
+
+
+def test_what_becomes_of_a_lock_is_told_from_its_outcome(
+    board: FakeBoard, journal: Path, arming: Arming
+) -> None:
+    """Refused and no guardian that could: not given back; by the guardian: free, and why."""
+    lease = acquire(control(), 1410, path=journal, arm=arming)
+    board.script(nvmlDeviceResetGpuLockedClocks=4)
+    arming.guards[0].can_fire = False
+    arming.guards[0].alive = False
+    with pytest.raises(ClockError):
+        lease.release()
+    assert lease.state.hold is ClockHold.STUCK
+    assert lease.state.locked_mhz == 1410
+
+    (board.folder / "state").write_text(FREE)
+    (journal / f"{UUID}.json").unlink()
+    again = acquire(control(), 1410, path=journal, arm=arming)
+    again.release()
+    assert again.state.hold is ClockHold.FREE
+    assert "by the guardian" in again.state.evidence

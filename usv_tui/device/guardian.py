@@ -58,6 +58,10 @@ class Guard(Protocol):
         """Have the guardian put the clocks back now; True when it did."""
         ...
 
+    def leave(self) -> None:
+        """Have it put the clocks back, without waiting for it."""
+        ...
+
     def is_alive(self) -> bool:
         """True while it would act."""
         ...
@@ -88,8 +92,12 @@ class Guardian:
 
     def fire(self) -> bool:
         """Close the link without farewell; True when the guardian reports success."""
-        self._link.close()
+        self.leave()
         return self._wait(FIRE_TIMEOUT_S) == 0
+
+    def leave(self) -> None:
+        """Close the link without farewell; what comes of it is told by the journal."""
+        self._link.close()
 
     def _wait(self, timeout_s: float) -> int | None:
         try:
@@ -226,9 +234,11 @@ def _guard(link: socket.socket, directory_fd: int) -> int:
     try:
         restorer.run()
     except ClockError as error:
-        _report(directory_fd, order["entry"], str(error))
+        with contextlib.suppress(OSError):  # the journal stays, and tells enough
+            _report(directory_fd, order["entry"], str(error))
         return _FAILED
-    with contextlib.suppress(FileNotFoundError):
+    # A journal that cannot be removed makes the next start put the clocks back once more.
+    with contextlib.suppress(OSError):
         os.unlink(order["entry"], dir_fd=directory_fd)
     return 0
 

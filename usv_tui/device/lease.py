@@ -5,26 +5,26 @@ guardian. A failure at any step leaves the clocks as they were, or says loudly w
 """
 
 import contextlib
-import fcntl
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
 from usv_tui.device.base import ClockController
 from usv_tui.device.clock_choice import concerns_of, nearest_supported
 from usv_tui.device.clocks import HardwareClocks
-from usv_tui.device.guardian import Guard, arm
+from usv_tui.device.guardian import arm
 from usv_tui.device.hold import HoldWatch, foreign_lock_hint
 from usv_tui.device.lease_files import Entry, LeaseDirectory
+from usv_tui.device.lease_paper import Arm, Paper
 from usv_tui.device.lease_repair import known_state, restore_all, settle_old, unlock
-from usv_tui.device.restore import Access, undo_command
+from usv_tui.device.restore import undo_command
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo, Reading
 
-Arm = Callable[[Mapping[str, Any], Access, int, int, str], Guard]
+_UNANSWERED = "the driver has not answered yet"
 
 
 class ClockLease:
@@ -36,7 +36,7 @@ class ClockLease:
         sm_mhz: int,
         supported: Sequence[int],
         notes: Sequence[str],
-        paper: "_Paper | None",
+        paper: Paper | None,
         *,
         undo: ClockUndo,
         mem_mhz: int | None,
@@ -51,7 +51,8 @@ class ClockLease:
         self._paper = paper
         self._undo = undo
         self._mem_mhz = mem_mhz
-        self._is_held = True
+        self._end: tuple[ClockHold, str] | None = None
+        """What became of the lock, and the evidence; None while it is in force."""
         self._pid = os.getpid()
         self.watch = HoldWatch(sm_mhz, supported)
 
@@ -68,13 +69,12 @@ class ClockLease:
     @property
     def state(self) -> ClockState:
         """What is known about the lock."""
-        if not self._is_held:
-            kept = f"kept; to undo: {self.undo_command}" if self.keep else "given back"
-            hold = ClockHold.PENDING if self.keep else ClockHold.FREE
+        if self._end is not None:
+            hold, evidence = self._end
             return ClockState(
                 hold=hold,
-                locked_mhz=self.sm_mhz if self.keep else None,
-                evidence=kept,
+                locked_mhz=None if hold is ClockHold.FREE else self.sm_mhz,
+                evidence=evidence,
                 can_lock=True,
                 supported_mhz=list(self._supported),
             )
@@ -98,7 +98,7 @@ class ClockLease:
 
     def feed(self, reading: Reading) -> ClockState:
         """Follow the lock through one reading; those of other devices are ignored."""
-        if self._is_held and reading.device == self.controller.uuid:
+        if self._end is None and reading.device == self.controller.uuid:
             self.watch.feed(reading)
         return self.state
 
@@ -108,7 +108,7 @@ class ClockLease:
         Raises:
             ClockRefused: the old lock stays in force.
         """
-        if not self._is_held:
+        if self._end is not None:
             raise ClockRefused("the clocks were given back already")
         choice = nearest_supported(sm_mhz, self._supported)
         old_mhz = self.sm_mhz
@@ -118,7 +118,8 @@ class ClockLease:
             self.controller.lock(choice.mhz, self._mem_mhz)
         except ClockRefused:
             if self._paper is not None:
-                self._paper.note(requested_mhz=old_mhz)
+                with contextlib.suppress(ClockRefused):  # the driver's refusal is the news
+                    self._paper.note(requested_mhz=old_mhz)
             raise
         if choice.note:
             self.notes.append(choice.note)
@@ -131,105 +132,89 @@ class ClockLease:
             ClockError: they could not be put back; the message has the command to type, and the
                 journal stays for the next start.
         """
-        if not self._is_held or os.getpid() != self._pid:
+        if self._end is not None or os.getpid() != self._pid:
             return  # a forked child has no say
-        self._is_held = False
+        self._end = (ClockHold.STUCK, _UNANSWERED)
         try:
-            if self._paper is None:
-                if not self.keep:
-                    self.controller.undo(self._undo)
-            elif self.keep:
-                self._leave(self._paper)
+            if not self.keep:
+                self._put_back()
             else:
-                self._put_back(self._paper)
+                self._leave()
+        except BaseException as error:
+            if self._end == (ClockHold.STUCK, _UNANSWERED):
+                self._end = (ClockHold.STUCK, self._who_goes_on(str(error)))
+            raise
         finally:
             if self._paper is not None:
                 self._paper.close()
             _close(self.controller)
 
-    def _leave(self, paper: "_Paper") -> None:
-        """Keep the lock, on record; without a record it may not stay."""
-        try:
-            paper.note(keep=True)
-        except ClockRefused as error:
-            self.keep = False
-            self._put_back(paper)
-            raise ClockRefused(f"the lock was undone, not kept: {error.message}") from error
-        paper.guard.dismiss()
+    def abandon(self, why: str) -> None:
+        """Leave the undo to the guardian, from any thread: `release` hangs in the driver."""
+        if self._paper is not None:
+            self._paper.guard.leave()
+        self._end = (ClockHold.STUCK, self._who_goes_on(why))
 
-    def _put_back(self, paper: "_Paper") -> None:
+    def rearm(self) -> None:
+        """Start another guardian in place of one that died.
+
+        Raises:
+            ClockRefused: none could be started; a crash would leave the lock on.
+        """
+        if self._paper is not None:
+            self._paper.rearm()
+
+    def _who_goes_on(self, why: str) -> str:
+        """Why the clocks are not back, and who may yet put them back."""
+        if self._paper is None:
+            return why
+        if self._paper.guard.is_alive():
+            return f"{why}; the guardian goes on trying"
+        command = self.undo_command
+        how = "" if command in why else f", to undo: {command}"
+        return f"{why}; no guardian is left to try{how}"
+
+    def _leave(self) -> None:
+        """Keep the lock, on record; without a record it may not stay."""
+        if self._paper is not None:
+            try:
+                self._paper.note(keep=True)
+            except ClockRefused as error:
+                self.keep = False
+                self._put_back()
+                raise ClockRefused(f"the lock was undone, not kept: {error.message}") from error
+            self._paper.guard.dismiss()
+        self._end = (ClockHold.KEPT, f"kept; to undo: {self.undo_command}")
+
+    def _put_back(self) -> None:
         try:
             self.controller.undo(self._undo)
-        except ClockError as error:
+        except BaseException as error:
             # The guardian was started with the rights of then; they may have been dropped since.
-            if not paper.guard.fire():
+            if self._paper is None or not self._paper.guard.fire():
                 raise
-            self.notes.append(f"put back by the guardian, because: {error.message}")
-        except BaseException:
-            paper.guard.fire()
-            raise
+            self._end = (ClockHold.FREE, f"by the guardian, because: {error}")
+            self.notes.append(f"put back by the guardian, because: {error}")
+            if not isinstance(error, ClockError):
+                raise
         else:
+            self._end = (ClockHold.FREE, "given back")
+            if self._paper is not None:
+                self._forget(self._paper)
+
+    def _forget(self, paper: Paper) -> None:
+        """The clocks are back: a record that cannot be removed is worth a note, no more."""
+        try:
             paper.forget()
-            paper.guard.dismiss()
+        except ClockRefused as error:
+            self.notes.append(str(error))
+        paper.guard.dismiss()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-class _Paper:
-    """What outlives the process for one lease: the locked file, the journal, the guardian."""
-
-    def __init__(
-        self,
-        directory: LeaseDirectory,
-        lock_fd: int,
-        entry: Entry,
-        kept: Entry | None,
-        access: Access,
-        arm_: Arm,
-    ) -> None:
-        """Write the entry and arm the guardian; `kept` is the entry that it takes the place of."""
-        self._directory = directory
-        self._lock_fd = lock_fd
-        self._entry = entry
-        self._kept = kept
-        directory.write(entry)
-        undo = msgspec.to_builtins(entry.undo)
-        try:
-            self.guard = arm_(undo, access, lock_fd, directory.fd, directory.entry_name(entry.uuid))
-        except BaseException:
-            self.cancel()
-            raise
-
-    def cancel(self) -> None:
-        """Nothing was locked: the record is what it was before."""
-        if self._kept is None:
-            self.forget()
-        else:
-            self.rewrite(self._kept)
-
-    def note(self, **changes: Any) -> None:
-        """Change the journal entry."""
-        self.rewrite(msgspec.structs.replace(self._entry, **changes))
-
-    def rewrite(self, entry: Entry) -> None:
-        """Put another entry in its place."""
-        self._entry = entry
-        self._directory.write(entry)
-
-    def forget(self) -> None:
-        """Remove the journal entry."""
-        self._directory.remove(self._entry.uuid)
-
-    def close(self) -> None:
-        """Let the device's file and the directory go."""
-        # A child that was forked meanwhile has the same lock open: let it go for all.
-        fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-        os.close(self._lock_fd)
-        self._directory.close()
 
 
 def _close(controller: ClockController) -> None:
@@ -283,7 +268,7 @@ def acquire(
         _consent(concerns, force=force)
         undo = _plan(controller, kept, with_memory=mem_mhz is not None)
         entry = Entry.of_this_process(controller.info, undo, choice.mhz, mem_mhz)
-        paper = _Paper(directory, lock_fd, entry, kept, controller.access, arm)
+        paper = Paper(directory, lock_fd, entry, kept, controller.access, arm)
         _lock(controller, paper, undo, choice.mhz, mem_mhz)
         stack.pop_all()
     return _lease(controller, choice.mhz, supported, notes, paper, undo, mem_mhz, keep)
@@ -309,7 +294,7 @@ def _lease(
     sm_mhz: int,
     supported: Sequence[int],
     notes: list[str],
-    paper: _Paper | None,
+    paper: Paper | None,
     undo: ClockUndo,
     mem_mhz: int | None,
     keep: bool,
@@ -325,7 +310,7 @@ def _lease(
 
 def _lock(
     controller: HardwareClocks,
-    paper: _Paper,
+    paper: Paper,
     undo: ClockUndo,
     sm_mhz: int,
     mem_mhz: int | None,
@@ -335,7 +320,8 @@ def _lock(
         controller.lock(sm_mhz, mem_mhz)
     except ClockRefused:
         # By contract nothing was changed: a kept lock of before is still in force.
-        paper.cancel()
+        with contextlib.suppress(ClockRefused):  # the driver's refusal is the news
+            paper.cancel()
         paper.guard.dismiss()
         raise
     except BaseException as error:
@@ -345,7 +331,8 @@ def _lock(
             if not paper.guard.fire():
                 raise
         else:
-            paper.forget()
+            with contextlib.suppress(ClockRefused):  # the next start puts them back once more
+                paper.forget()
             paper.guard.dismiss()
         if isinstance(error, ClockError):
             raise ClockRefused(f"{error.message}; undone at the second try") from error

@@ -167,10 +167,19 @@ class LeaseDirectory:
         return uuid.replace("/", "_") + ".json"
 
     def uuids(self) -> list[str]:
-        """Devices with an entry."""
+        """Devices with an entry.
+
+        Raises:
+            ClockRefused: the directory cannot be read.
+        """
         if self.fd < 0:
             return []
-        names = os.listdir(self.fd)  # noqa: PTH208  a Path cannot list a descriptor
+        try:
+            names = os.listdir(self.fd)  # noqa: PTH208  a Path cannot list a descriptor
+        except OSError as error:
+            raise ClockRefused(
+                f"the journal of locks {self.path} cannot be read: {error}"
+            ) from None
         return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
     def take(self, uuid: str, wait_s: float = GUARDIAN_WAIT_S) -> int:
@@ -183,7 +192,10 @@ class LeaseDirectory:
             ClockRefused: the file is not ours.
         """
         name = self.entry_name(uuid).removesuffix(".json") + ".lock"
-        fd = self._open(name, os.O_RDWR | os.O_CREAT)
+        try:
+            fd = self._open(name, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            raise ClockRefused(f"{self.path} is gone: no journal of locks can be kept") from None
         deadline_ns = self._time.now_ns() + int(wait_s * NS_PER_S)
         never = threading.Event()
         while True:
@@ -241,8 +253,11 @@ class LeaseDirectory:
             fd = self._open(name, os.O_RDONLY)
         except FileNotFoundError:
             return None
-        with os.fdopen(fd, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        try:
+            with os.fdopen(fd, "rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ClockRefused(f"{self.path / name} cannot be read: {error.strerror}") from error
         try:
             entry = msgspec.json.decode(data, type=Entry)
         except msgspec.DecodeError as error:
@@ -278,17 +293,29 @@ class LeaseDirectory:
             os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             os.fsync(self.fd)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=self.fd)
             raise ClockRefused(
                 f"the journal {self.path / name} cannot be written: {error}"
             ) from error
 
     def remove(self, uuid: str) -> None:
-        """Forget a device's entry and the guardian's report on it."""
+        """Forget a device's entry and the guardian's report on it.
+
+        Raises:
+            ClockRefused: it cannot be removed; the next start will put the clocks back once more.
+        """
         name = self.entry_name(uuid)
-        for file in (name, name.removesuffix(".json") + ".log"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(file, dir_fd=self.fd)
-        os.fsync(self.fd)
+        try:
+            for file in (name, name.removesuffix(".json") + ".log"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file, dir_fd=self.fd)
+            os.fsync(self.fd)
+        except OSError as error:
+            raise ClockRefused(
+                f"the record of a lock in {self.path} cannot be removed: {error.strerror}",
+                f"remove {self.path / name} yourself",
+            ) from error
 
     def last_failure(self, uuid: str) -> str:
         """Why the guardian could not put the clocks back; empty when it did not try."""

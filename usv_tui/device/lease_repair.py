@@ -10,7 +10,7 @@ from usv_tui.device.base import ClockController
 from usv_tui.device.clocks import HardwareClocks
 from usv_tui.device.lease_files import Entry, LeaseDirectory, Owner, owner_of
 from usv_tui.device.restore import DIRECT, Access, Restorer
-from usv_tui.errors import ClockBusy, ClockError
+from usv_tui.errors import ClockBusy, ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo
 
 
@@ -41,8 +41,11 @@ def settle_old(
         restorer.run()
     finally:
         restorer.close()
-    directory.remove(uuid)
     notes.append(_repaired(entry))
+    try:
+        directory.remove(uuid)
+    except ClockRefused as error:
+        notes[-1] += f"; {error}"
     return None
 
 
@@ -159,8 +162,12 @@ def unlock(controller: ClockController, *, path: Path | None = None) -> str:
             controller.undo(_plain_reset(controller))
             return f"{controller.info.name}: reset, though no lock of ours was on record"
         controller.undo(kept.undo)
-        directory.remove(controller.uuid)
-        return f"{controller.info.name}: unlocked from {kept.requested_mhz} MHz"
+        done = f"{controller.info.name}: unlocked from {kept.requested_mhz} MHz"
+        try:
+            directory.remove(controller.uuid)
+        except ClockRefused as error:
+            return f"{done}; {error}"
+        return done
 
 
 def _plain_reset(controller: HardwareClocks) -> ClockUndo:

@@ -4,6 +4,7 @@ A front end calls `pump` a few times a second and reads the store; everything a 
 method here, so that the screen and the headless front end do the same things.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -429,10 +430,13 @@ class LiveSession:
 
     # -- the end
 
-    def close(self, reason: str, *, timeout_s: float = 0.6) -> bool:
-        """Stop everything, take in the rest, write the end; True when the worker has ended.
+    def close(
+        self, reason: str, *, timeout_s: float = 0.6, hurry: threading.Event | None = None
+    ) -> bool:
+        """Stop everything, take in the rest, write the end; True when no thread was left behind.
 
-        Within about `timeout_s`, even when a benchmark or a driver call hangs.
+        Within about `timeout_s`, even when a benchmark hangs, and some seconds more when the clocks
+        cannot be given back; once `hurry` is set those are not waited for.
         """
         if self._has_ended:
             return True
@@ -442,8 +446,7 @@ class LiveSession:
         is_over = self._source.close(timeout_s)
         if self._watcher is not None:
             self._watcher.stop()
-        if self.desk is not None:
-            self.desk.close()
+        gave_back = self.desk is None or self.desk.close(hurry=hurry)
         try:
             self.pump()
             if self.has_samples:
@@ -457,7 +460,7 @@ class LiveSession:
             if self.journal is not None:
                 self.journal.close()
                 self._look_at_journal(self._time.now_ns())
-        return is_over
+        return is_over and gave_back
 
     def final_snapshot(self) -> Snapshot:
         """The session as it ended."""

@@ -7,6 +7,7 @@ thread of its own, one at a time; what came of it arrives as records like everyt
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -15,12 +16,17 @@ from usv_tui.device.clock_choice import lock_command, parse_target
 from usv_tui.device.hold import foreign_lock_hint, is_loaded
 from usv_tui.device.lease import ClockLease, acquire
 from usv_tui.device.lease_repair import known_state, restore_all, unlock
-from usv_tui.errors import ClockError, UsvError
+from usv_tui.errors import ClockError, ClockRefused, UsvError
 from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
 from usv_tui.timesource import MonotonicTime, TimeSource
 
 MakeController = Callable[[DeviceInfo], ClockController]
+GIVE_BACK_S = 5.0
+"""How long the end of a run waits for the driver; then the guardian has the clocks."""
+_SLICE_S = 0.05
+_MOST_GUARDIANS = 3
+"""So many guardians are started anew for one lock, and no more."""
 _OBSERVED = 200
 _AGAIN_NS = 30_000_000_000
 """A second wish for the same clock within this time goes ahead in spite of concerns."""
@@ -60,6 +66,12 @@ class ClockDesk:
         self._out: deque[AnyRecord] = deque()
         self._commands: deque[Command] = deque()
         self._job: threading.Thread | None = None
+        self._doing = ""
+        """What the job is at: looking, repairing, locking, giving back; empty when it is idle."""
+        self._guardians = 0
+        """How many took the place of one that died."""
+        self._is_watched = True
+        """False once nothing more can be done for a guardian."""
         self._controller: ClockController | None = None
         self._info: DeviceInfo | None = None
         self._lease: ClockLease | None = None
@@ -75,6 +87,7 @@ class ClockDesk:
 
     def drain(self) -> tuple[list[AnyRecord], list[Command]]:
         """New records for the session and commands for the worker."""
+        self._look_at_guardian()
         records = [self._out.popleft() for _ in range(len(self._out))]
         commands = [self._commands.popleft() for _ in range(len(self._commands))]
         return records, commands
@@ -89,11 +102,11 @@ class ClockDesk:
         if self._info is not None:
             return
         self._info = info
-        self._start(lambda: self._look(info))
+        self._start("looking", lambda: self._look(info))
 
     def begin(self) -> None:
         """At the start of every session: give back what a run that died left locked."""
-        self._start(self._repair)
+        self._start("repairing", self._repair)
 
     def on_reading(self, reading: Reading) -> None:
         """Follow our lock, or keep what may show somebody else's."""
@@ -137,28 +150,78 @@ class ClockDesk:
             self._wanted = ""
             self.lock(advice.lock_mhz)
 
-    def close(self, timeout_s: float = 1.0) -> None:
-        """Give the clocks back. `failure` says when that was not possible.
+    def close(self, timeout_s: float = GIVE_BACK_S, hurry: threading.Event | None = None) -> bool:
+        """Give the clocks back; `failure` says when that was not possible.
 
-        A job that hangs in the driver is left behind: when this process ends, the guardian undoes
-        whatever it still does.
+        Never longer than that, and not once `hurry` is set: a driver that hangs is left to the
+        guardian, and the job to the end of this process. False when a job was left behind.
         """
-        job = self._job
-        if job is not None:
-            job.join(timeout_s)
+        self._is_watched = False  # from here on nobody needs another guardian
         if self._wanted == "advice":
-            why = "no clock was advised while this run lasted"
-            self._say("lock refused", why)
-            if self._lease is None:
-                self._tell(msgspec.structs.replace(self._state, evidence=f"refused: {why}"))
-        lease, self._lease = self._lease, None
-        if lease is None:
+            self._refuse("no clock was advised while this run lasted")
+        if self._lease is not None or self.failure or self.is_busy:
+            self._start("giving back", self._end)
+        if self._job is None or self._has_ended(self._job, timeout_s, hurry):
+            return True
+        self._abandon()
+        return False
+
+    @staticmethod
+    def _has_ended(job: threading.Thread, timeout_s: float, hurry: threading.Event | None) -> bool:
+        """Wait for a job, in slices: between them a signal is heard."""
+        for _ in range(round(timeout_s / _SLICE_S)):
+            job.join(_SLICE_S)
+            if not job.is_alive() or (hurry is not None and hurry.is_set()):
+                break
+        return not job.is_alive()
+
+    def _abandon(self) -> None:
+        """The driver hangs: say in which call, and who goes on."""
+        silent = f"the driver does not answer ({self._doing})"
+        lease = self._lease
+        if lease is not None:
+            lease.abandon(silent)
+            state = lease.state
+        elif self._doing in ("locking", "giving back"):
+            why = f"{silent}; should a lock come of it, the guardian undoes it"
+            state = msgspec.structs.replace(self._state, hold=ClockHold.STUCK, evidence=why)
+        else:
+            self._say("lock note", silent)
             return
+        self._stuck(state)
+
+    def _stuck(self, state: ClockState) -> None:
+        self.failure = state.evidence
+        self._say("unlock failed", state.evidence, "error")
+        self._tell(state)
+
+    def _refuse(self, why: str) -> None:
+        """A wish that came to nothing; where a lock is in force, or stuck, that stays the news."""
+        self._say("lock refused", why)
+        if self._lease is None and self._state.hold is not ClockHold.STUCK:
+            self._tell(msgspec.structs.replace(self._state, evidence=f"refused: {why}"))
+
+    # -- the guardian
+
+    def _look_at_guardian(self) -> None:
+        """A guardian that was killed is missed at once, and another one takes its place."""
+        lease = self._lease
+        if lease is None or self.is_busy or not self._is_watched or lease.is_guarded:
+            return
+        self._say("guardian died", f"at {lease.sm_mhz} MHz")
+        self._start("arming", lambda: self._rearm(lease))
+
+    def _rearm(self, lease: ClockLease) -> None:
         try:
-            lease.release()
+            if self._guardians >= _MOST_GUARDIANS:
+                raise ClockRefused(f"{self._guardians + 1} have died")
+            lease.rearm()
         except ClockError as error:
-            self.failure = str(error)
-        self._tell(lease.state)
+            self._is_watched = False
+            self._say("no guardian", str(error), "error")
+            return
+        self._guardians += 1
+        self._say("guardian renewed", "", "info")
 
     # -- the user's side
 
@@ -176,7 +239,8 @@ class ClockDesk:
         now_ns = self._time.now_ns()
         refused, self._refused = self._refused, None
         insists = refused is not None and refused[0] == sm_mhz and now_ns - refused[1] < _AGAIN_NS
-        self._start(lambda: self._lock(controller, sm_mhz, force=self._force or insists))
+        force = self._force or insists
+        self._start("locking", lambda: self._lock(controller, sm_mhz, force=force))
 
     def unlock(self) -> None:
         """Give the clocks back.
@@ -186,7 +250,7 @@ class ClockDesk:
         """
         if self.is_busy:
             raise ClockError("still busy with the last wish")
-        self._start(self._unlock)
+        self._start("giving back", self._unlock)
 
     def command(self, sm_mhz: int) -> str:
         """What somebody with the rights would type; empty when there is nothing."""
@@ -194,13 +258,18 @@ class ClockDesk:
 
     # -- jobs
 
-    def _start(self, job: Callable[[], None]) -> None:
+    def _start(self, doing: str, job: Callable[[], None]) -> None:
         before = self._job
 
         def run() -> None:
             if before is not None:
                 before.join()
-            job()
+            self._doing = doing
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001  a vendor library or a disk may raise anything
+                self._say("clocks", f"{doing}: {type(error).__name__}: {error}", "error")
+            self._doing = ""
 
         self._job = threading.Thread(target=run, name="usv-clocks", daemon=True)
         self._job.start()
@@ -232,9 +301,9 @@ class ClockDesk:
         try:
             choice = parse_target(wanted, info, list(controller.supported_mhz()))
         except UsvError as error:
-            self._say("lock refused", str(error))
-            self._tell(msgspec.structs.replace(self._state, evidence=f"refused: {error}"))
+            self._refuse(str(error))
             return
+        self._doing = "locking"
         self._lock(controller, choice.mhz, force=self._force)
 
     def _lock(self, controller: ClockController, sm_mhz: int, *, force: bool) -> None:
@@ -253,11 +322,11 @@ class ClockDesk:
         except ClockError as error:
             self._on_refusal(error, sm_mhz)
             return
-        self._lease = lease
+        if lease is not self._lease:
+            self._lease, self._guardians, self._is_watched = lease, 0, True
         self._free = None
-        for note in lease.notes:
-            self._say("lock note", note, level="info")
-        lease.notes.clear()
+        self.failure = ""
+        self._tell_notes(lease)
         self._tell(lease.state)
         self._commands.append(Command("ramp", f"locked at {lease.sm_mhz} MHz"))
 
@@ -271,30 +340,58 @@ class ClockDesk:
         command = self.command(sm_mhz)
         if command and command not in text:
             text += f"; with the rights: {command}"
-        self._say("lock refused", text)
-        self._tell(msgspec.structs.replace(self._state, evidence=f"refused: {text}"))
+        self._refuse(text)
 
     def _unlock(self) -> None:
-        lease, self._lease = self._lease, None
-        controller = self._controller
+        if self._lease is None and not self.failure:
+            self._say("lock note", "there is no lock of ours to undo", level="info")
+            return
+        if self._lease is not None:
+            self._lease.keep = False
+        self._give_back()
+        if not self.failure:
+            self._observed.clear()
+            self._commands.append(Command("ramp", "unlocked"))
+
+    def _end(self) -> None:
+        """The last chance: give back what is locked, or was not given back before."""
+        if self._lease is not None or self.failure:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Undo the lock, or try once more where that failed before; tell what came of it."""
+        lease, controller = self._lease, self._controller
+        if lease is not None:
+            self._release(lease)
+        elif controller is not None:
+            self._try_again(controller)
+
+    def _release(self, lease: ClockLease) -> None:
+        trouble = ""
         try:
-            if lease is not None:
-                lease.keep = False
-                lease.release()
-            elif self.failure and controller is not None:
-                self._say("lock note", unlock(controller), level="info")
-            else:
-                self._say("lock note", "there is no lock of ours to undo", level="info")
-                return
-        except ClockError as error:
-            self.failure = str(error)
-            self._say("unlock failed", str(error), level="error")
+            lease.release()
+        except Exception as error:  # noqa: BLE001  whatever it was, the lease knows the outcome
+            trouble = str(error)
+        self._tell_notes(lease, "warn")
+        self._lease = None
+        if lease.state.hold is ClockHold.STUCK:
+            self._stuck(lease.state)
             return
         self.failure = ""
-        if lease is not None:
-            self._tell(lease.state)
-        self._observed.clear()
-        self._commands.append(Command("ramp", "unlocked"))
+        if trouble:
+            self._say("lock note", trouble)
+        self._tell(lease.state)
+
+    def _try_again(self, controller: ClockController) -> None:
+        changes: dict[str, Any] = {"hold": ClockHold.FREE, "locked_mhz": None}
+        try:
+            self._say("lock note", unlock(controller), level="info")
+        except ClockError as error:
+            changes = {"hold": ClockHold.STUCK, "evidence": str(error)}
+            self._stuck(msgspec.structs.replace(self._state, **changes))
+            return
+        self.failure = ""
+        self._tell(msgspec.structs.replace(self._state, evidence="given back", **changes))
 
     # -- records
 
@@ -304,6 +401,11 @@ class ClockDesk:
         now = (state.hold, state.locked_mhz, state.can_lock, state.reason)
         if now != was or state.evidence.startswith("refused"):
             self._out.append(Clocks(self._time.now_ns(), state))
+
+    def _tell_notes(self, lease: ClockLease, level: str = "info") -> None:
+        for note in lease.notes:
+            self._say("lock note", note, level)
+        lease.notes.clear()
 
     def _say(self, code: str, text: str, level: str = "warn") -> None:
         notice = Notice(

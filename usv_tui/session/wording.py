@@ -39,6 +39,16 @@ _SENTENCES: dict[str, Words] = {
     ),
     "lock refused": lambda e: f"clocks not locked: {e.get('reason', '')}",
     "lock note": lambda e: str(e.get("reason", "")),
+    "clocks": lambda e: f"clock control failed ({e.get('reason', '')})",
+    "guardian died": lambda e: (
+        f"the guardian of the lock {e.get('reason', '')} died: while it has none, a "
+        "crash leaves it on"
+    ),
+    "guardian renewed": lambda _: "the lock has a guardian again",
+    "no guardian": lambda e: (
+        "no guardian could be started: a crash would leave the clocks locked until "
+        f"`usv-tui clocks restore` ({e.get('reason', '')})"
+    ),
     "unlock failed": lambda e: f"CLOCKS NOT GIVEN BACK: {e.get('reason', '')}",
     "damaged session": lambda e: (
         f"THE FILE IS DAMAGED: {e['bytes']} bytes at byte {e['at_byte']} are missing here, "

@@ -1,0 +1,220 @@
+"""What a run says of its lock at the end is what became of it, whatever the driver does."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.fakes.clocks import UUID, FakeBoard
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = 'import time\nBENCHMARKS = {"a": lambda: time.sleep(2e-4), "b": lambda: time.sleep(3e-4)}\n'
+RESET = "nvmlDeviceResetGpuLockedClocks"
+NO_RIGHTS = 4
+
+
+class Run:
+    """A headless run that locks the fake board, seen from outside."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.board = FakeBoard(folder / "board")
+        self.err = folder / "stderr"
+        self.journal = folder / "state" / "usv-tui" / "clocks"
+        (folder / "file.py").write_text(FILE)
+        self.command = [sys.executable, "-m", "tests.fakes.locked_program", "file.py"]
+        self.command += ["--headless", "--device", "cpu", "--warmup", "0.1", "--inner", "1"]
+        self.command += ["--lock", "1410", "--json", "out.json", *options]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, until: str = "clocks: locking 1410 MHz") -> "Run":
+        """Start it and wait for these words on stderr."""
+        environment = self.board.environment(self.folder / "state")
+        environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder), "LANG": "C.UTF-8"}
+        with self.err.open("w") as err:
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
+                start_new_session=True,
+            )
+        self.wait_for(until)
+        return self
+
+    def wait_for(self, words: str, timeout_s: float = 30) -> None:
+        """Until these words are on stderr."""
+        assert self.process is not None
+        deadline = time.monotonic() + timeout_s
+        while words not in self.err.read_text():
+            assert time.monotonic() < deadline, self.err.read_text()
+            assert self.process.poll() is None, self.err.read_text()
+            time.sleep(0.02)
+
+    def send(self, number: int) -> None:
+        """A signal to the program alone."""
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def finish(self, timeout_s: float = 30) -> "Ended":
+        """Wait for the end; what it left."""
+        assert self.process is not None
+        out, _ = self.process.communicate(timeout=timeout_s)
+        data = json.loads((self.folder / "out.json").read_text())
+        return Ended(self.process.returncode, out, self.err.read_text(), data)
+
+    def guardian(self) -> int:
+        """Its guardian's pid: the child that runs that module."""
+        assert self.process is not None
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        found = [f.read_text().split() for f in tasks.glob("*/children")]
+        for pid in [pid for pids in found for pid in pids]:
+            if b"usv_tui.device.guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return int(pid)
+        raise AssertionError("no guardian")
+
+
+class Ended(NamedTuple):
+    """What a run left behind."""
+
+    code: int
+    out: str
+    err: str
+    data: dict[str, Any]
+
+    @property
+    def clocks(self) -> str:
+        """The line of the table."""
+        [line] = [line for line in self.out.splitlines() if line.startswith("clocks")]
+        return line
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[list[Run]]:
+    """Runs that are ended with the test, whatever became of it."""
+    started: list[Run] = []
+    yield started
+    for run in started:
+        if run.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.process.pid, signal.SIGKILL)
+            run.process.communicate()
+
+
+def started(runs: list[Run], folder: Path, *options: str, until: str = "locking 1410") -> Run:
+    """A run whose lock is in force."""
+    runs.append(Run(folder, *options))
+    return runs[-1].start(until)
+
+
+def test_a_lock_that_is_given_back_is_said_to_be(runs: list[Run], tmp_path: Path) -> None:
+    """The ordinary end: exit 0, free, and so it says."""
+    run = started(runs, tmp_path, "--max-time", "3")
+
+    end = run.finish()
+
+    assert end.code == 0
+    assert run.board.is_free
+    assert end.clocks.endswith("given back at the end")
+    assert end.data["clocks"]["hold"] == "free"
+
+
+def test_a_refused_reset_is_never_called_a_success(runs: list[Run], tmp_path: Path) -> None:
+    """Neither narration nor table nor JSON says that the clocks were given back."""
+    run = started(runs, tmp_path, "--max-time", "2")
+    run.board.script(**{RESET: NO_RIGHTS})
+
+    end = run.finish()
+
+    assert end.code == 5
+    assert not run.board.is_free
+    assert "given back at the end" not in end.out
+    assert "free" not in end.clocks
+    assert "NOT GIVEN BACK" in end.clocks
+    assert "ERROR" in end.out
+    assert "clocks: free" not in end.err
+    assert "usv-tui: CLOCKS NOT GIVEN BACK" in end.err
+    assert end.data["clocks"]["hold"] == "not given back"
+    assert [n["code"] for n in end.data["notices"] if n["level"] == "error"] == ["unlock failed"]
+
+
+def test_a_killed_guardian_is_told_and_replaced(runs: list[Run], tmp_path: Path) -> None:
+    """The run goes on under a new guardian, which does its work after a kill -9."""
+    run = started(runs, tmp_path, "--max-time", "60")
+    first = run.guardian()
+
+    os.kill(first, signal.SIGKILL)
+    run.wait_for("the guardian of the lock at 1410 MHz died")
+    run.wait_for("the lock has a guardian again")
+    assert run.guardian() != first
+    run.send(signal.SIGKILL)
+
+    deadline = time.monotonic() + 10
+    while not run.board.is_free and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert run.board.is_free
+
+
+@pytest.mark.parametrize("is_hurried", [False, True])
+def test_a_driver_that_hangs_in_the_reset_does_not_hold_the_end(
+    runs: list[Run], tmp_path: Path, *, is_hurried: bool
+) -> None:
+    """Some seconds, or a second Ctrl-C: exit 5, table, JSON, and the guardian goes on trying."""
+    run = started(runs, tmp_path, "--max-time", "60")
+    run.board.script(slow_ms=60_000)
+
+    begin = time.monotonic()
+    run.send(signal.SIGINT)
+    if is_hurried:
+        time.sleep(1)
+        run.send(signal.SIGINT)
+    end = run.finish()
+
+    took_s = time.monotonic() - begin
+    assert took_s < (4 if is_hurried else 12)
+    assert end.code == 5
+    assert "NOT GIVEN BACK" in end.clocks
+    assert "the guardian goes on trying" in end.clocks
+    assert "given back at the end" not in end.out
+
+
+def test_a_record_that_cannot_be_removed_costs_a_note_only(runs: list[Run], tmp_path: Path) -> None:
+    """The journal's place fails during the lock: clocks back, table, JSON, exit 0."""
+    run = started(runs, tmp_path, "--max-time", "3")
+    entry = run.journal / f"{UUID}.json"
+    entry.unlink()
+    entry.mkdir()
+
+    end = run.finish()
+
+    assert end.code == 0
+    assert run.board.is_free
+    assert end.clocks.endswith("given back at the end")
+    assert "cannot be removed" in end.out
+    assert "Traceback" not in end.err
+
+
+def test_no_journal_no_lock(runs: list[Run], tmp_path: Path) -> None:
+    """Where no record can be kept, the card is not touched: one line, and the run goes on."""
+    place = tmp_path / "state" / "usv-tui"
+    place.mkdir(parents=True)
+    (place / "clocks").write_text("not a directory")
+    run = started(runs, tmp_path, "--max-time", "1", until="clocks not locked")
+
+    end = run.finish()
+
+    assert end.code == 0
+    assert run.board.calls == []
+    assert "cannot keep a journal of locks" in end.out
+    assert "Traceback" not in end.err
