@@ -37,6 +37,8 @@ class Flag(IntFlag):
     """Another process was using the device."""
     STALL = 64
     """Longer than 20 times the row's median."""
+    FIRST = 128
+    """One of the first calls of a row that is too slow to be called untimed: nothing warmed it."""
 
     @property
     def is_excluded(self) -> bool:

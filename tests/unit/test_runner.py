@@ -1005,3 +1005,127 @@ def test_a_row_that_fails_in_calibration_is_not_timed():
     assert [e.message for e in loop.of(BenchError)] == ["RuntimeError: third"]
     assert loop.samples(1) == []
     assert len(loop.counted(0)) == 10
+
+
+# -- rows that are too slow to be called untimed
+
+S = NS_PER_S
+
+
+def medians(loop):
+    """Median seconds of the samples of each row that count."""
+    rows = defaultdict(list)
+    for sample in loop.counted():
+        rows[sample.bench].append(sample.window_ns / sample.inner / S)
+    return {bench: sorted(values)[len(values) // 2] for bench, values in sorted(rows.items())}
+
+
+def test_a_slow_rows_first_calls_are_its_samples():
+    """A call of 4 s with 3 s to measure: two calls in all, the second of them is the sample."""
+    loop = Loop(max_time_s=3.0, warmup_max_s=10.0, inner=None)
+    loop.add("slow", 4 * S)
+
+    assert loop.run() == "max time 3 s"
+    assert len(loop.calls) == 2
+    assert loop.time.seconds < 8.1
+    [sample] = loop.counted()
+    assert (sample.window_ns, sample.flags) == (4 * S, Flag.FIRST)
+    assert notes(loop) == ["slow row"]
+
+
+@pytest.mark.parametrize("slow_s", [(2.0,), (4.0,), (2.0, 1.5), (4.0, 4.0, 4.0), (0.4, 0.6)])
+@pytest.mark.parametrize("quick", [0, 1, 3])
+@pytest.mark.parametrize("max_s", [1.0, 3.0, 10.0])
+def test_every_row_has_a_sample_and_the_time_is_kept(slow_s, quick, max_s):
+    """Beyond each row's first call the run takes its time, and one slow call, at the most."""
+    loop = Loop(max_time_s=max_s, warmup_max_s=10.0, inner=None)
+    for i in range(quick):
+        loop.add(f"quick {i}", MS // 10)
+    for i, seconds in enumerate(slow_s):
+        loop.add(f"slow {i}", round(seconds * S))
+
+    reason = loop.run()
+
+    assert reason == f"max time {max_s:g} s"
+    expected = [1e-4] * quick + list(slow_s)
+    assert medians(loop) == pytest.approx(dict(enumerate(expected)))
+    assert loop.time.seconds < sum(slow_s) + max_s + max(slow_s) + 1.0
+
+
+def test_a_slow_reset_makes_a_slow_row():
+    """What comes before a window costs the run as well: two resets, one sample."""
+    loop = Loop(max_time_s=3.0, warmup_max_s=10.0, inner=None)
+    loop.add("reset", MS, reset=loop.spend("slow reset", 4 * S))
+
+    loop.run()
+
+    assert loop.time.seconds < 8.1
+    assert [sample.window_ns for sample in loop.counted()] == [MS]
+
+
+def test_iters_of_a_slow_row_are_its_calls_after_the_first():
+    """`--iters 3` of a call of 4 s: four calls, no warm-up of ten seconds."""
+    loop = Loop(iters=3, warmup_max_s=10.0, inner=None)
+    loop.add("slow", 4 * S)
+
+    loop.run()
+
+    assert len(loop.counted()) == 3
+    assert len(loop.calls) == 4
+
+
+def test_a_long_first_call_does_not_make_a_slow_row():
+    """A compilation of 30 s before a call of 1 ms: the row is warmed up and has many samples."""
+    loop = Loop(max_time_s=3.0, warmup_max_s=10.0, inner=None)
+    loop.add("compiled", lambda call: 30 * S if call == 1 else MS)
+
+    loop.run()
+
+    assert len(loop.counted()) > 1000
+    assert medians(loop) == {0: 1e-3}
+    assert loop.time.seconds < 34
+
+
+def test_a_row_that_compiles_twice_is_not_slow_for_good():
+    """The second call may compile again: once calls are quick, the row begins afresh."""
+    loop = Loop(max_time_s=20.0, inner=None)
+    loop.add("recompiled", lambda call: 5 * S if call <= 2 else MS // 100)
+
+    loop.run()
+
+    assert [mark.bench for mark in loop.of(Mark)] == [0]
+    assert loop.of(Calibrated)[-1].inner == 100
+
+
+def test_many_rows_together_keep_to_the_time():
+    """Three hundred rows of 50 ms in 3 s: all have a sample, if only their first call, flagged."""
+    loop = Loop(max_time_s=3.0, warmup_max_s=10.0, inner=None)
+    for i in range(300):
+        loop.add(f"row {i}", 50 * MS)
+
+    loop.run()
+
+    assert sorted({sample.bench for sample in loop.counted()}) == list(range(300))
+    assert loop.time.seconds < 300 * 0.15 + 5
+    first = {s.bench for s in loop.counted() if s.flags & Flag.FIRST}
+    assert len(first) == notes(loop).count("only a first call") > 200
+
+
+def test_a_long_rest_ends_with_the_run():
+    """A pace that rests for a minute does not hold a run of three seconds."""
+    loop = Loop(max_time_s=3.0, pace="burst:100,60000")
+    loop.add("a")
+
+    assert loop.run() == "max time 3 s"
+    assert loop.time.seconds < 3.2
+
+
+def test_a_stop_is_heard_between_the_windows_of_a_long_round():
+    """Ten rows of 2 s: a stop during one of them ends the run after it."""
+    loop = Loop(inner=None)
+    for i in range(10):
+        loop.add(f"row {i}", 2 * S)
+    loop.at(41.0, "stop", "quit")
+
+    assert loop.run() == "quit"
+    assert loop.time.seconds < 43

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from usv_tui.engine.copies import leave_if_copy
 from usv_tui.engine.timers import Failure, Slot, Timer
+from usv_tui.records import Samples
 
 PROBE_ROUND = -1
 """The round number of windows that serve only to calibrate."""
@@ -29,6 +31,9 @@ class PrimeResult(NamedTuple):
     error: BaseException | None = None
     result: object = None
     """What the callable returned, for `check` and for telling coroutines from results."""
+    start_ns: int = 0
+    window_ns: int = 0
+    """The callable alone, without what has to come before it."""
 
 
 class Calibration(NamedTuple):
@@ -38,21 +43,29 @@ class Calibration(NamedTuple):
     per_call_ns: float
     """0 when the timer never showed a positive window."""
     error: BaseException | None = None
+    cost_ns: int = 0
+    """Host time of the first window of the last trial, with all that comes before a window."""
+    first: Samples | None = None
+    """That window itself, where it was the only one."""
 
 
 def prime(timer: Timer, slot: Slot, clock: Callable[[], int] = time.perf_counter_ns) -> PrimeResult:
     """Call a row once, untimed, and wait for the device: JIT and lazy loading happen here."""
     result: object = None
     error: BaseException | None = None
-    start = clock()
+    start = fn_start = clock()
     try:
         for call in slot.before:
             call()
+        fn_start = clock()
         result = slot.fn()
+        leave_if_copy()
         timer.synchronize()
     except BaseException as caught:  # noqa: BLE001  a benchmark may raise anything
+        leave_if_copy(caught)
         error = caught
-    return PrimeResult((clock() - start) / _NS_PER_S, error, result)
+    end = clock()
+    return PrimeResult((end - start) / _NS_PER_S, error, result, fn_start, end - fn_start)
 
 
 def calibrate(
@@ -61,6 +74,7 @@ def calibrate(
     target_window_s: float,
     *,
     inner: int | None = None,
+    slow_ns: int | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> Calibration:
     """Choose the calls of a window so that it lasts about `target_window_s`.
@@ -68,11 +82,10 @@ def calibrate(
     With `inner` given only the time of a call is estimated. One call a window is kept for a row
     with `reset` (the second call would not find what the first one did) and for one that is
     flushed before each call (more calls do not make its windows longer). The estimate is a median,
-    from windows long enough for the timer; the slot's own `inner` is left as it was.
+    from windows long enough for the timer; the slot's own `inner` is left as it was. A window that
+    costs more than `slow_ns` is the last one: it comes back as `first`, to be a sample.
     """
-    fixed = inner
-    if fixed is None and (slot.reset is not None or slot.flush is not None):
-        fixed = 1
+    fixed = fixed_inner(slot, inner)
     target_ns = target_window_s * _NS_PER_S
     enough_ns = max(target_ns / 8, _ENOUGH_STEPS * (timer.info.resolution_ns or 1))
     calls = fixed or 1
@@ -81,7 +94,12 @@ def calibrate(
         while True:
             slot.inner = calls
             start = clock()
-            window_ns, failure = _median_window(timer, slot)
+            first = try_window(timer, slot, clock)
+            if first.error is not None:
+                return first._replace(inner=fixed or 1)
+            if slow_ns is not None and first.cost_ns > slow_ns:
+                return first._replace(inner=calls)
+            window_ns, failure = _median_window(timer, slot, first.per_call_ns * calls)
             if failure is not None:
                 return Calibration(fixed or 1, 0.0, failure[1])
             is_long = clock() - start > _MAX_TRIAL_NS
@@ -92,24 +110,51 @@ def calibrate(
     finally:
         slot.inner = before
     per_call_ns = max(0.0, window_ns / calls)
-    if fixed:
-        return Calibration(fixed, per_call_ns)
-    if per_call_ns == 0:
-        return Calibration(1, 0.0)
-    return Calibration(max(1, min(MAX_INNER, round(target_ns / per_call_ns))), per_call_ns)
+    if fixed or per_call_ns == 0:
+        return Calibration(fixed or 1, per_call_ns, None, first.cost_ns)
+    fill = max(1, min(MAX_INNER, round(target_ns / per_call_ns)))
+    return Calibration(fill, per_call_ns, None, round(per_call_ns * fill))
 
 
-def _median_window(timer: Timer, slot: Slot) -> tuple[float, Failure | None]:
+def fixed_inner(slot: Slot, inner: int | None) -> int | None:
+    """Calls of a window where they cannot be chosen."""
+    if inner is None and (slot.reset is not None or slot.flush is not None):
+        return 1
+    return inner
+
+
+def try_window(timer: Timer, slot: Slot, clock: Callable[[], int]) -> Calibration:
+    """One window of the slot as it is, and what it costs the run."""
+    start = clock()
+    windows, failure = _windows(timer, slot, 1)
+    cost_ns = clock() - start
+    if failure is not None:
+        return Calibration(slot.inner, 0.0, failure[1], cost_ns)
+    window_ns = max(0, windows[0].window_ns[0]) if windows else 0
+    first = windows[0] if windows else None
+    return Calibration(slot.inner, window_ns / slot.inner, None, cost_ns, first)
+
+
+def _windows(timer: Timer, slot: Slot, count: int) -> tuple[list[Samples], Failure | None]:
+    try:
+        failure = timer.enqueue(PROBE_ROUND, [slot] * count)
+        found = timer.harvest(wait=True)
+    except Exception as error:  # noqa: BLE001  a device's error comes to light when it is read
+        return [], (slot, error)
+    if failure is not None:
+        leave_if_copy(failure[1])
+    leave_if_copy()
+    return [record for record in found if record.round == PROBE_ROUND], failure
+
+
+def _median_window(timer: Timer, slot: Slot, first_ns: float) -> tuple[float, Failure | None]:
     """The median of five windows, of three when they are long; zero counts, negative is zero."""
-    windows: list[int] = []
-    for batch in (3, 2):
-        try:
-            failure = timer.enqueue(PROBE_ROUND, [slot] * batch)
-            windows += [w for record in timer.harvest(wait=True) for w in record.window_ns]
-        except Exception as error:  # noqa: BLE001  a device's error comes to light when it is read
-            failure = (slot, error)
+    windows = [first_ns]
+    for batch in (2, 2):
+        records, failure = _windows(timer, slot, batch)
         if failure is not None:
             return 0.0, failure
+        windows += [float(w) for record in records for w in record.window_ns]
         if sum(windows) > _MAX_TRIAL_NS // 10:
             break
-    return max(0.0, statistics.median(windows)) if windows else 0.0, None
+    return max(0.0, statistics.median(windows)), None

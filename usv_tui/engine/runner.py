@@ -12,9 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from usv_tui.engine.cache import Flusher, rotation_badge
-from usv_tui.engine.calibrate import calibrate, prime
+from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
 from usv_tui.engine.checks import failure_kind, vet_result
+from usv_tui.engine.copies import leave_if_copy
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.levelling import MIN_NS, Levelling
 from usv_tui.engine.pace import Pace
@@ -52,6 +55,12 @@ _RAMP_NS = NS_PER_S
 _UNTIMED_CALLS = 3
 _UNTIMED_BUDGET_NS = 5_000_000
 _COLLECT_NS = NS_PER_S
+_SLOW_NS = NS_PER_S // 2
+"""A row whose window costs more is not called untimed: its first calls are its samples."""
+_LONG_ROUND_NS = NS_PER_S // 10
+"""Between the windows of a longer round there is time for commands, limits and the screen."""
+_CALIBRATION_S = 30.0
+"""Rows whose turn comes later than this are taken to cost what their first call did."""
 _COOL_LIMIT_NS = 120 * NS_PER_S
 _FATAL_WORDS = (
     "illegal memory access",
@@ -82,6 +91,12 @@ class Row:
         self.retries = 1
         """How often it may still come back after running out of memory."""
         self.per_call_ns = 0.0
+        self.cost_ns = 0
+        """Host time of one window with all that comes before it, as far as it is known."""
+        self.is_slow = False
+        """Too slow for untimed calls: no warm-up, and its first calls are its samples."""
+        self.first_call: Samples | None = None
+        """Its first call as a sample, for a run that ends before there is another one."""
         self.cache: CacheMode | None = None
         """What the user chose while it runs; None: as its file or the run says."""
         self.levelling = Levelling()
@@ -133,7 +148,16 @@ class Runner:
         self._began_ns = 0
         self._collected_ns = 0
         self._is_warming = False
+        self._is_measuring = False
         self._retry_at: dict[int, int] = {}
+        most_s = config.max_time_s
+        self._slow_ns = _SLOW_NS if most_s is None else min(_SLOW_NS, round(most_s * NS_PER_S / 10))
+        self._unsampled: set[int] = set()
+        """Rows without a sample that counts."""
+        self._sampled_ns = 0
+        """Time of samples that were taken before measuring began."""
+        self._limit_ns: int | None = None
+        """When the present phase is over."""
 
     # -- the whole run
 
@@ -147,7 +171,7 @@ class Runner:
         try:
             self._prepare()
             if not self._stop_reason:
-                self._began_ns = began_ns = now()
+                self._began_ns = began_ns = now() - self._used_ns()
                 self._warm_up(began_ns)
                 self._measure(began_ns)
         finally:
@@ -156,8 +180,31 @@ class Runner:
                 gc.enable()
             gc.unfreeze()
         self._drain(wait=True)
+        if self._is_measuring:
+            self._give_first_calls()
         self._progress("ended", self._stop_reason)
         return self._stop_reason
+
+    def _used_ns(self) -> int:
+        """How much of the time to measure went by while slow rows were prepared.
+
+        Half of it at most, where there are quick rows, which have no sample yet.
+        """
+        most_s = self._config.max_time_s
+        if most_s is None or all(row.is_slow for row in self._live_rows()):
+            return self._sampled_ns
+        return min(self._sampled_ns, round(most_s * NS_PER_S / 2))
+
+    def _give_first_calls(self) -> None:
+        """A row that has no other sample keeps its first call, and says so."""
+        for row in self._rows:
+            first = row.first_call
+            if first is None or row.bench not in self._unsampled or not row.is_live:
+                continue
+            self._emit(msgspec.structs.replace(first, round=self._round))
+            self._round += 1
+            evidence = {"seconds": first.window_ns[0] / NS_PER_S, "why": self._stop_reason}
+            self._note("only a first call", row, evidence, level="warn")
 
     def _progress(self, phase: str, detail: str = "") -> None:
         self._emit(Progress(self._time.now_ns(), phase, detail))
@@ -179,12 +226,15 @@ class Runner:
             del result
         self._check_results(results)
         results.clear()
+        most_s = self._config.max_time_s
+        budget_s = _CALIBRATION_S if most_s is None else most_s / 2
+        until_ns = self._time.now_ns() + round(budget_s * NS_PER_S)
         for row in self._rows:
             self._take_commands()
             if self._stop_reason:
                 return
             if row.slot is not None and not row.is_failed:
-                self._calibrate(row)
+                self._calibrate(row, is_hurried=self._time.now_ns() > until_ns)
         self._reschedule()
         if not any(row.slot is not None and not row.is_failed for row in self._rows):
             self._stop_reason = "every benchmark failed"
@@ -241,10 +291,19 @@ class Runner:
             self._fail(row, fault)
             return None
         row.slot = slot
+        self._unsampled.add(row.bench)
+        row.cost_ns = round(first.seconds * NS_PER_S)
+        row.first_call = Samples(
+            0, 1, first.start_ns, [row.bench], [0], [first.window_ns], [1], flag=int(Flag.FIRST)
+        )
         self._state(row, RowState.WAITING, f"first call {first.seconds:.3g} s")
+        if row.cost_ns <= self._slow_ns:
+            self._examine(row, slot)
+        return first.result
+
+    def _examine(self, row: Row, slot: Slot) -> None:
         for code, evidence in self._timer.examine(slot):
             self._note(code, row, evidence, level="warn")
-        return first.result
 
     def _make_slot(self, row: Row, built: Built) -> Slot:
         flush = None
@@ -283,20 +342,69 @@ class Runner:
             except BaseException as error:  # noqa: BLE001  a check may raise anything
                 self._fail(row, error, kind="check")
 
-    def _calibrate(self, row: Row) -> None:
+    def _calibrate(self, row: Row, *, is_hurried: bool = False) -> None:
+        """Find a row's window; of a slow row the window that was tried is a sample already."""
         slot = row.slot
         assert slot is not None
-        fixed = row.benchmark.inner or self._config.inner
+        wanted = row.benchmark.inner or self._config.inner
+        if row.cost_ns > self._slow_ns:
+            # Perhaps it only compiled: one more call tells, before it is called untimed.
+            slot.inner = fixed_inner(slot, wanted) or 1
+            if is_hurried:
+                found = Calibration(slot.inner, row.cost_ns, None, row.cost_ns * slot.inner)
+            else:
+                found = try_window(self._timer, slot, self._time.now_ns)
+            row.is_slow = found.error is None and found.cost_ns > self._slow_ns
+            if row.is_slow:
+                slot.hints["slow"] = True
+            if found.error is None:
+                self._examine(row, slot)
+            if row.is_slow or found.error is not None:
+                self._settle(row, slot, found)
+                return
+        elif is_hurried:
+            self._settle(row, slot, self._guess(row, fixed_inner(slot, wanted)))
+            return
+        target_s = self._config.target_window_s
+        if self._config.max_time_s is not None:
+            target_s = min(target_s, self._config.max_time_s / 10)
         found = calibrate(
-            self._timer, slot, self._config.target_window_s, inner=fixed, clock=self._time.now_ns
+            self._timer,
+            slot,
+            target_s,
+            inner=wanted,
+            slow_ns=self._slow_ns,
+            clock=self._time.now_ns,
         )
+        self._settle(row, slot, found)
+
+    def _guess(self, row: Row, fixed: int | None) -> Calibration:
+        """There is no time to try: what the first call cost."""
+        per_call_ns = max(1, row.cost_ns)
+        inner = fixed or max(1, round(self._config.target_window_s * NS_PER_S / per_call_ns))
+        return Calibration(inner, per_call_ns, None, per_call_ns * inner)
+
+    def _settle(self, row: Row, slot: Slot, found: Calibration) -> None:
         if found.error is not None:
             self._fail(row, found.error)
             return
         slot.inner = found.inner
         slot.cold_each = slot.flush is not None and found.inner > 1
         row.per_call_ns = found.per_call_ns
+        row.cost_ns = found.cost_ns
+        row.is_slow = found.cost_ns > self._slow_ns
+        if row.is_slow and row.n == 0:
+            self._note("slow row", row, {"seconds": row.cost_ns / NS_PER_S})
         self._emit_calibrated(row)
+        if row.is_slow and found.first is not None:
+            sample = msgspec.structs.replace(
+                found.first, round=self._round, flag=int(Flag.FIRST), flags=[]
+            )
+            self._round += 1
+            self._sampled_ns += found.cost_ns
+            self._unsampled.discard(row.bench)
+            row.n += 1
+            self._emit(sample)
 
     def _emit_calibrated(self, row: Row) -> None:
         slot = row.slot
@@ -332,6 +440,8 @@ class Runner:
 
     def _live_rows(self) -> list[Row]:
         rows = [row for row in self._rows if row.is_live]
+        if self._is_warming:
+            rows = [row for row in rows if not row.is_slow]
         if self._solo is not None:
             rows = [row for row in rows if row.bench == self._solo] or rows
         return rows
@@ -346,19 +456,27 @@ class Runner:
         self._round_ns = 0.0
 
     def _warm_up(self, began_ns: int) -> None:
-        if self._config.warmup_max_s <= 0:
-            return
+        """Until the quick rows have levelled; a slow row's one call warms as long as it lasts."""
+        self._is_warming = True
+        if self._config.warmup_max_s > 0 and self._live_rows():
+            self._warm_up_rows(began_ns)
+        self._is_warming = False
+        self._reschedule()
+
+    def _warm_up_rows(self, began_ns: int) -> None:
         self._progress("warming")
+        self._reschedule()
         for row in self._live_rows():
             self._state(row, RowState.WARMING)
-        self._is_warming = True
         # At most half of a bounded run: it must not end with nothing but its warm-up.
         most_s = self._config.warmup_max_s
         if self._config.max_time_s is not None:
-            most_s = min(most_s, self._config.max_time_s / 2)
-        end_ns = began_ns + round(most_s * NS_PER_S)
+            used_s = (self._time.now_ns() - began_ns) / NS_PER_S
+            most_s = min(most_s, (self._config.max_time_s - used_s) / 2)
+        now_ns = self._time.now_ns
+        self._limit_ns = end_ns = now_ns() + round(most_s * NS_PER_S)
         self._gate.man()
-        while not self._stop_reason and self._time.now_ns() < end_ns:
+        while not self._stop_reason and now_ns() < end_ns:
             rows = self._live_rows()
             if not rows or all(row.levelling.is_level for row in rows):
                 break
@@ -366,7 +484,6 @@ class Runner:
                 break
             self._step()
         self._drain(wait=True)
-        self._is_warming = False
         restless = [row for row in self._live_rows() if not row.levelling.is_level]
         for row in restless:
             self._note("not warmed up", row, {"warmup_max_s": most_s})
@@ -374,7 +491,10 @@ class Runner:
     def _measure(self, began_ns: int) -> None:
         if self._stop_reason:
             return
+        self._is_measuring = True
         self._progress("measuring")
+        limit_s = self._config.max_time_s
+        self._limit_ns = None if limit_s is None else began_ns + round(limit_s * NS_PER_S)
         for row in self._live_rows():
             self._state(row, RowState.RUNNING)
         gc.collect()
@@ -382,8 +502,8 @@ class Runner:
         gc.disable()
         self._gate.man()
         while not self._stop_reason:
-            if self._is_over_time(began_ns):
-                self._stop_reason = f"max time {self._config.max_time_s:g} s"
+            if self._is_over_time(began_ns) or not self._has_time_for_any():
+                self._stop_reason = f"max time {limit_s:g} s"
             elif not self._schedule.size:
                 self._idle()
             elif self._has_all_iters():
@@ -394,6 +514,24 @@ class Runner:
     def _is_over_time(self, began_ns: int) -> bool:
         limit = self._config.max_time_s
         return limit is not None and self._time.now_ns() - began_ns >= limit * NS_PER_S
+
+    def _left_ns(self) -> int | None:
+        return None if self._limit_ns is None else self._limit_ns - self._time.now_ns()
+
+    def _has_time_for_any(self) -> bool:
+        """Drop slow rows that do not fit any more; False when they were the last ones."""
+        left_ns = self._left_ns()
+        if left_ns is None:
+            return True
+        late = [slot for slot in self._schedule.quotas if not self._fits(slot, left_ns)]
+        for slot in late:
+            self._schedule.set(slot, 0)
+        return not late or self._schedule.size > 0
+
+    def _fits(self, slot: Slot, left_ns: int) -> bool:
+        """A slow call is not begun that would outlast the run: its row has its first one."""
+        row = self._rows[slot.bench]
+        return not row.is_slow or row.cost_ns <= left_ns
 
     def _has_all_iters(self) -> bool:
         iters = self._config.iters
@@ -437,12 +575,64 @@ class Runner:
             flag = int(Flag.WARMUP)
         elif start_ns < self._ramp_until_ns:
             flag = int(Flag.RAMP)
-        failure = self._timer.enqueue(self._round, schedule.block(rounds), schedule.size, flag)
+        slots = schedule.block(rounds)
+        if rounds == 1 and self._is_long_round(slots):
+            failure = self._run_long_round(slots, flag)
+        else:
+            failure = self._timer.enqueue(self._round, slots, schedule.size, flag)
+            leave_if_copy(None if failure is None else failure[1])
+            if self._unsampled and not flag and failure is None:
+                self._unsampled.difference_update([slot.bench for slot in slots])
         self._round += rounds
         took = (now() - start_ns) / rounds
         self._round_ns = took if not self._round_ns else 0.7 * self._round_ns + 0.3 * took
         if failure is not None:
             self._on_failure(failure)
+
+    def _is_long_round(self, slots: Sequence[Slot]) -> bool:
+        return sum(self._rows[slot.bench].cost_ns for slot in slots) > _LONG_ROUND_NS
+
+    def _run_long_round(self, slots: Sequence[Slot], flag: int) -> Failure | None:
+        """One window at a time; between them the user is heard and the limit is kept."""
+        now, size = self._time.now_ns, len(slots)
+        for i, slot in enumerate(slots):
+            if i and not self._may_go_on(slot):
+                continue
+            row = self._rows[slot.bench]
+            start_ns = now()
+            failure = self._timer.enqueue(self._round, [slot], size, flag)
+            leave_if_copy(None if failure is None else failure[1])
+            if failure is not None:
+                return failure
+            if not flag:
+                self._unsampled.discard(slot.bench)
+            if row.is_slow:
+                self._drain(wait=True)
+                self._weigh(row, now() - start_ns)
+        return None
+
+    def _may_go_on(self, slot: Slot) -> bool:
+        """Between two windows of a long round: whether this one is still wanted."""
+        if self._commands:
+            self._take_commands()
+        if self._gate.wanted and not self._timer.queued_ns():
+            self._gate.serve(_GATE_BOUND_NS)
+        if self._stop_reason or self._is_paused or slot not in self._schedule.quotas:
+            return False
+        left_ns = self._left_ns()
+        return left_ns is None or (left_ns > 0 and self._fits(slot, left_ns))
+
+    def _weigh(self, row: Row, cost_ns: int) -> None:
+        """What a slow row's window costs now; one that only compiled for long is slow no more."""
+        was_ns, row.cost_ns = row.cost_ns, cost_ns
+        if cost_ns * 4 > min(was_ns, self._slow_ns):
+            return
+        slot = row.slot
+        assert slot is not None
+        row.is_slow = False
+        slot.hints.pop("slow", None)
+        self._emit(Mark(self._time.now_ns(), f"{row.name} is no longer slow", row.bench))
+        self._calibrate(row)
 
     def _block_rounds(self) -> int:
         if not self._round_ns:
@@ -580,8 +770,11 @@ class Runner:
             self._progress("warming" if self._is_warming else "measuring")
 
     def _rest(self, wait_ns: int) -> None:
-        """The pace's idle time; commands end it early."""
+        """The pace's idle time; commands and the end of the run cut it short."""
         self._drain(wait=True)
+        left_ns = self._left_ns()
+        if left_ns is not None:
+            wait_ns = max(0, min(wait_ns, left_ns))
         start_ns = self._time.now_ns()
         self._gate.unman()
         self._wake.clear()

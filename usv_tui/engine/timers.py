@@ -52,7 +52,8 @@ class Slot:
         )
         """Untimed, before each sample, in the order reset, flush."""
         self.hints: dict[str, Any] = {}
-        """What was learned of the row in priming, such as `synchronises`."""
+        """What was learned of the row in priming, such as `synchronises`; `slow`: call it no more
+        than it takes."""
 
 
 Failure = tuple[Slot, BaseException]
@@ -240,7 +241,7 @@ class WallTimer:
         A callable that raises is left to its first window, which says so.
         """
         self._phases.adopt(slot)
-        if self._watch is None:
+        if self._watch is None or slot.hints.get("slow"):
             return []
         try:
             found = self._watch(slot, self._clock)

@@ -32,6 +32,13 @@ _SENTENCES: dict[str, Words] = {
         f"out of memory, tried once more later ({e.get('message', '')})"
     ),
     "bad pace": lambda e: str(e.get("reason", "")),
+    "slow row": lambda e: (
+        f"{float(e['seconds']):.3g} s a window: its first calls are its samples, without a warm-up"
+    ),
+    "only a first call": lambda e: (
+        f"its only sample is its first call, {float(e['seconds']):.3g} s, which may hold compiling "
+        f"({e.get('why', '')})"
+    ),
     "stuck": lambda e: f"no sample for {float(e.get('seconds', 0)):.0f} s: still inside one call",
     "control differs": lambda e: (
         "the control row is the baseline again, and differs from it "
