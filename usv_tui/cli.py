@@ -439,6 +439,9 @@ class _Plan:
                 _say(f"session saved: {self._journal.path}")
         if not session.has_samples and session.fault is None:
             _say(f"usv-tui: nothing was timed{session.store.where_it_stands}")
+        elif session.store.unsampled and session.fault is None:
+            why = session.store.stop_reason or "the run was ended"
+            _say(f"usv-tui: not timed: {', '.join(session.store.unsampled)} ({why})")
         if not is_over:
             # A call that hangs holds the worker's thread: leave without waiting for it.
             sys.stdout.flush()

@@ -542,6 +542,7 @@ def test_a_control_row_that_differs_is_said_once_and_spoils_the_run(monkeypatch)
     """S10: when the baseline differs from itself no ratio can be trusted: an error, and exit 6."""
     session, source, clock = open_session()
     source.queue += [*fake.two_rows(10)[1:], fake.row(2, "a (control)", control_of=0)]
+    source.queue += fake.series(2, [fake.MS] * 10)
     session.pump()
     analysed(session, monkeypatch, untrusted=(2,))
     monkeypatch.setattr(Store, "analysis", property(lambda _: Analysis(untrusted=(2,))))
@@ -555,3 +556,26 @@ def test_a_control_row_that_differs_is_said_once_and_spoils_the_run(monkeypatch)
     [error] = log(session, "error")
     assert error.startswith("a (control): the control row is the baseline again, and differs")
     assert session.exit_code() is ExitCode.INCONCLUSIVE
+
+
+def test_a_row_without_a_sample_is_a_failure_that_is_named():
+    """Samples of the others do not make up for a row that was never timed; one put off is fine."""
+    session, source, _ = open_session()
+    measuring(source)
+    source.queue += [fake.row(7, "never"), fake.row(8, "put off")]
+    source.queue += [State(BEGIN_NS, 8, RowState.OFF), ENDED]
+    session.pump()
+    session.close("")
+
+    assert session.store.unsampled == ["never"]
+    assert session.exit_code() is ExitCode.BENCH_FAILED
+
+
+def test_a_run_without_a_sample_says_why():
+    """The reason for the end and what the worker was at: never that it ended at the end."""
+    session, source, _ = open_session()
+    source.queue += [fake.row(0, "a"), fake.phase("priming"), fake.phase("ended", detail="quit")]
+    session.pump()
+    session.close("")
+
+    assert session.store.where_it_stands == ": quit (while priming)"

@@ -481,7 +481,7 @@ class LiveSession:
             return ExitCode.WORKER_LOST
         if self.store.journal_failure:
             return ExitCode.USAGE
-        if self.store.failed or not self.has_samples:
+        if self.store.failed or not self.has_samples or self.store.unsampled:
             return ExitCode.BENCH_FAILED
         if self.is_inconclusive:
             return ExitCode.INCONCLUSIVE

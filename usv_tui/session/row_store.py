@@ -54,6 +54,8 @@ class RowStore:
         self.epoch_start = 0
         """Index of the epoch's first sample."""
         self.n_excluded = 0
+        self.is_sampled = False
+        """Whether any sample of the whole session counts."""
         self.stalls = 0
         self._stalls = StallFinder()
         self._n_starved = self._n_counted = 0
@@ -90,6 +92,7 @@ class RowStore:
         flags = np.where(window_ns <= 0, flags | Flag.NONPOSITIVE, flags)
         seconds = np.where(window_ns > 0, window_ns / (inner * 1e9), np.nan)
         counted = (flags & int(EXCLUDED)) == 0
+        self.is_sampled = self.is_sampled or bool(counted.any())
         stalled = np.zeros(len(flags), dtype=np.bool_)
         stalled[counted] = self._stalls.find(seconds[counted])
         flags = np.where(stalled, flags | Flag.STALL, flags)

@@ -122,6 +122,7 @@ class Store:
         """The last state of a lock of ours in this epoch."""
         self._advice = Advice()
         self._phase = ("starting", "")
+        self._last_phase = "starting"
         self._pace: str | None = None
         self._skipped: list[tuple[str, str]] = []
         self._log: deque[LogLine] = deque(maxlen=_LOG_LINES)
@@ -269,6 +270,8 @@ class Store:
         if record.phase != self._phase[0] and not (record.phase == "ended" and self._fault):
             self.log(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
         self._phase = (record.phase, record.detail)
+        if record.phase != "ended":
+            self._last_phase = record.phase
 
     def _on_notice(self, record: Noted) -> None:
         notice = record.notice
@@ -521,14 +524,26 @@ class Store:
 
     @property
     def where_it_stands(self) -> str:
-        """What the worker was at, for an end before the first sample."""
+        """Why it ended before the first sample, and what the worker was at."""
         busy = [
             f"{row.info.name} {row.state}"
             for row in self.rows.values()
             if row.state in (RowState.PREPARING, RowState.COMPILING)
         ]
-        at = ", ".join(busy) or self._phase[0]
-        return f": it ended at {at}, which had not returned" if busy else f": it ended at {at}"
+        at = ", ".join(busy) or self._last_phase
+        why = self.stop_reason or "the run was ended"
+        return f": {why} (while {at}{', which had not returned' if busy else ''})"
+
+    @property
+    def unsampled(self) -> list[str]:
+        """Rows that were to be timed, did not fail, and have no sample that counts."""
+        return [
+            row.info.name
+            for row in self.rows.values()
+            if row.info.parent is None
+            and not row.is_sampled
+            and row.state not in (RowState.OFF, RowState.FAILED)
+        ]
 
     @property
     def has_ended(self) -> bool:
