@@ -160,9 +160,7 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
         config["max_time_s"] = HEADLESS_MAX_TIME_S
     if args.json == "-" and args.csv == "-":
         raise UsageError("--json - and --csv - both want stdout", "give one of them a file")
-    for name in (args.json, args.csv):
-        if name not in (None, "-"):
-            _check_writable(Path(name))
+    _check_outputs(args)
     plan = _Plan(args, suite, config, simulation)
     if not is_headless:
         return plan.on_screen()
@@ -171,14 +169,16 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
     return plan.headless()
 
 
-def _check_writable(path: Path) -> None:
-    folder = path.parent
-    if path.exists() and not path.is_file() and not path.is_dir():
-        return  # a pipe or a device: written to as it is
-    if not folder.is_dir():
-        raise UsageError(f"cannot write {path}: there is no directory {folder}")
-    if path.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(f"cannot write {path}", "give a path in a writable directory")
+def _check_outputs(args: argparse.Namespace) -> None:
+    """What is to be written at the end can be, and in nobody's place: told before measuring."""
+    from usv_tui.session import outputs
+
+    wanted = {"--json": args.json, "--csv": args.csv}
+    paths = {option: Path(name) for option, name in wanted.items() if name not in (None, "-")}
+    for option, path in paths.items():
+        outputs.check(path, option[2:])
+    saved = {} if args.save is None else {"--save": Path(args.save)}
+    outputs.check_apart(paths | saved)
 
 
 def _config(args: argparse.Namespace) -> dict[str, Any]:
@@ -487,7 +487,7 @@ def _list(argv: list[str]) -> int:
 def _export(argv: list[str]) -> int:
     args = options.export_parser().parse_args(argv)
     from usv_tui.report import table
-    from usv_tui.session import export, journal
+    from usv_tui.session import export, journal, outputs
     from usv_tui.session import store as store_module
 
     store = store_module.Store()
@@ -505,8 +505,9 @@ def _export(argv: list[str]) -> int:
         if args.output == "-":
             _print(text)
         else:
-            _check_writable(Path(args.output))
-            Path(args.output).write_text(plain.lines(text, _STDOUT_LINE) + "\n", encoding="utf-8")
+            shown = plain.lines(text, _STDOUT_LINE)
+            outputs.write_whole(Path(args.output), args.to, lambda out: out.write(shown + "
+"))
     elif args.output == "-":
         _to_stdout(partial(export.write, args.to, store, snapshot))
     else:

@@ -3,8 +3,6 @@
 import csv
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -13,9 +11,9 @@ import msgspec
 import numpy as np
 
 from usv_tui import plain
-from usv_tui.errors import UsageError
 from usv_tui.model import Flag
 from usv_tui.report.wording import clocks_line
+from usv_tui.session import outputs
 from usv_tui.session.snapshot import FloatArray, RowView, Snapshot, Stats
 from usv_tui.session.store import Store
 
@@ -243,30 +241,9 @@ def write(kind: str, store: Store, snapshot: Snapshot, out: IO[str]) -> None:
 
 
 def write_file(path: Path, store: Store, snapshot: Snapshot, kind: str) -> None:
-    """Write JSON or CSV beside its final name and rename it: a reader never sees half a file.
-
-    A pipe or a device (/dev/stdout, /dev/null) is written to and never replaced.
+    """Write JSON or CSV, whole or not at all, and never over anything but its like.
 
     Raises:
-        UsageError: the path cannot be written.
+        UsageError: the path cannot be written, or holds something else.
     """
-    temporary = ""
-    target = Path(os.path.realpath(path))
-    try:
-        if target.exists() and not target.is_file():
-            with target.open("w", encoding="utf-8", newline="") as out:
-                write(kind, store, snapshot, out)
-            return
-        fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(fd, "w", encoding="utf-8", newline="") as out:
-            write(kind, store, snapshot, out)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
-        temporary = ""
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
+    outputs.write_whole(path, kind, lambda out: write(kind, store, snapshot, out))
