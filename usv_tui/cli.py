@@ -291,7 +291,7 @@ class _Plan:
                 keep=args.keep_lock,
                 force=args.force,
             ),
-            environment=environment.describe(),
+            environment=environment.describe(Path(self._suite) if simulation is None else None),
             simulated=simulation.label if simulation is not None else "",
             wall_unix_ns=time.time_ns(),
         )
@@ -506,8 +506,7 @@ def _export(argv: list[str]) -> int:
             _print(text)
         else:
             shown = plain.lines(text, _STDOUT_LINE)
-            outputs.write_whole(Path(args.output), args.to, lambda out: out.write(shown + "
-"))
+            outputs.write_whole(Path(args.output), args.to, lambda out: out.write(shown + "\n"))
     elif args.output == "-":
         _to_stdout(partial(export.write, args.to, store, snapshot))
     else:

@@ -1,6 +1,7 @@
 """Where a run happened: what travels with the numbers so that they can be judged later."""
 
 import importlib.metadata
+import itertools
 import os
 import platform
 import subprocess
@@ -21,10 +22,12 @@ _VARIABLES = (
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
 )
+_GIT_S = 1.0
+"""A repository that takes longer to look through is not waited for."""
 
 
-def describe(directory: Path | None = None) -> dict[str, Any]:
-    """Python, packages, CPU, the variables that change timings, and the git state."""
+def describe(suite: Path | None = None) -> dict[str, Any]:
+    """Python, packages, CPU, the variables that change timings, and the benchmark file's commit."""
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -38,7 +41,7 @@ def describe(directory: Path | None = None) -> dict[str, Any]:
         else os.cpu_count(),
         "packages": _versions(),
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
-        "git": git_state(directory),
+        "git": None if suite is None else git_state(suite.resolve().parent),
     }
 
 
@@ -64,20 +67,44 @@ def cpu_model() -> str:
 
 
 def git_state(directory: Path | None = None) -> Mapping[str, Any] | None:
-    """Commit and whether the tree is dirty; None outside a repository or without git."""
+    """Commit and whether the tree is dirty, of the repository that holds a directory.
+
+    None outside a repository or without git; `dirty` is None where git does not say in time. No
+    program that the repository names is run: no hook, no monitor, no filter.
+    """
+    commit = _git(directory, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if not commit:
+        return None
+    filters = _git(directory, "config", "--null", "--name-only", "--get-regexp", r"^filter\.") or ""
+    off = [f"{key}=" for key in filters.split("\0") if key.endswith((".clean", ".process"))]
+    off += [f"{key}=false" for key in filters.split("\0") if key.endswith(".required")]
+    changes = _git(
+        directory,
+        *itertools.chain.from_iterable(("-c", setting) for setting in off),
+        *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"),
+    )
+    return {"commit": commit, "dirty": None if changes is None else bool(changes)}
+
+
+def _git(directory: Path | None, *arguments: str) -> str | None:
+    """What git says, or None; it reads only, asks nobody, and starts nothing."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    ceiling = os.environ.get("GIT_CEILING_DIRECTORIES")
+    quiet = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    safe = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
     try:
         done = subprocess.run(
-            ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no"],  # noqa: S607
+            ["git", *safe, *arguments],  # noqa: S607
             cwd=directory,
+            env=own | quiet | ({} if ceiling is None else {"GIT_CEILING_DIRECTORIES": ceiling}),
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=2,
+            errors="replace",
+            timeout=_GIT_S,
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    if done.returncode:
-        return None
-    lines = done.stdout.splitlines()
-    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid")), "")
-    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}
+    # `config` says 1 for "no such key".
+    return done.stdout.strip("\n") if not done.returncode else None

@@ -7,8 +7,6 @@ import itertools
 import json
 import math
 import re
-import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from usv_tui.engine.measurement import Measurement
+from usv_tui.environment import git_state
 from usv_tui.errors import UsageError
 
 _UNKNOWN = "unknown"
@@ -40,10 +39,11 @@ def save_results(
         OSError: the file cannot be written.
         TypeError: a value that JSON cannot hold.
     """
-    commit, is_dirty = _git_state()
+    state = git_state() or {"commit": _UNKNOWN, "dirty": None}
+    commit = state["commit"]
     data = {
         "commit_hash": commit,
-        "dirty": is_dirty,
+        "dirty": state["dirty"],
         "timestamp": time.time_ns() // 1_000_000_000,
         "results": _plain(dict(all_results)),
     }
@@ -92,20 +92,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _git_state() -> tuple[str, bool | None]:
-    """The commit of the current folder and whether it has been changed since; unknown and None."""
-    git = shutil.which("git")
-    if git is None:
-        return _UNKNOWN, None
-    try:
-        head = _ask(git, "rev-parse", "HEAD")
-        return head, bool(_ask(git, "status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.SubprocessError):
-        return _UNKNOWN, None
-
-
-def _ask(git: str, *arguments: str) -> str:
-    done = subprocess.run([git, *arguments], check=True, capture_output=True, text=True, timeout=10)
-    return done.stdout.strip()

@@ -12,7 +12,7 @@ import usv_tui
 
 ROOT = Path(usv_tui.__file__).parent
 LAYERS = (
-    {"model", "plain", "units", "errors", "timesource"},
+    {"model", "plain", "units", "environment", "errors", "timesource"},
     {"records"},
     {"suite", "stats", "sim"},
     {"engine", "device"},
@@ -24,7 +24,6 @@ LAYERS = (
         "cli",
         "clocks_cli",
         "doctor_cli",
-        "environment",
         "lie_cli",
         "options",
         "simulate",

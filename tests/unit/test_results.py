@@ -51,9 +51,8 @@ def test_files_go_to_a_folder_of_the_current_one(tmp_path, monkeypatch):
 
 def test_the_commit_and_whether_it_was_changed_are_kept(tmp_path, monkeypatch):
     """O3: the commit's hash names the file, and changes since are told."""
-    answers = {"rev-parse": "0123456789abcdef", "status": " M file.py"}
-    monkeypatch.setattr(results, "_ask", lambda git, verb, *rest: answers[verb])
-    monkeypatch.setattr(results.shutil, "which", lambda name: name)
+    state = {"commit": "0123456789abcdef", "dirty": True}
+    monkeypatch.setattr(results, "git_state", lambda: state)
 
     path = save_results({}, results_dir=str(tmp_path))
 
@@ -63,7 +62,7 @@ def test_the_commit_and_whether_it_was_changed_are_kept(tmp_path, monkeypatch):
 
 def test_a_machine_without_git_is_fine(tmp_path, monkeypatch):
     """No git on the path: the commit is unknown, and the file is written."""
-    monkeypatch.setattr(results.shutil, "which", lambda name: None)
+    monkeypatch.setenv("PATH", "/nowhere")
 
     assert save_results({}, results_dir=str(tmp_path)) == str(tmp_path / "unknown.json")
 
