@@ -48,6 +48,8 @@ class Costs:
     """Device time that an event takes: the floor of an empty pair."""
     wake_ns: int = 6000
     """From the end of the work until a host that waits for it goes on."""
+    sync_ns: int = 0
+    """A device-wide synchronise that has nothing to wait for."""
 
 
 @dataclass
@@ -294,6 +296,7 @@ class FakeTensor:
 class FakeTorch:
     """What the engine uses of torch, and the hands to play the device with."""
 
+    __version__ = "2.6.0+fake"
     Tensor = FakeTensor
     uint8 = np.uint8
     float32 = np.float32
@@ -319,7 +322,10 @@ class FakeTorch:
         arch: str = "",
         has_sleep: bool = True,
         keeps_history: bool = True,
+        disturb: Callable[[], int] | None = None,
     ) -> None:
+        self.disturb = disturb or (lambda: 0)
+        """Host time that a busy machine takes away at a call."""
         self.time = time or ManualTime(10**9)
         self.costs = costs or Costs()
         self.calls: Counter[str] = Counter()
@@ -369,7 +375,7 @@ class FakeTorch:
     def spend(self, kind: str, ns: int) -> None:
         """A call of this kind takes host time."""
         self.calls[kind] += 1
-        self.time.advance(ns)
+        self.time.advance(ns + self.disturb())
 
     def host_work(self, ns: int) -> None:
         """Python that the callable runs between launches."""
@@ -379,7 +385,7 @@ class FakeTorch:
         """The host stands still until the device has got there."""
         now_ns = self.now_ns()
         if at_ns > now_ns:
-            self.time.advance(at_ns - now_ns + self.costs.wake_ns)
+            self.time.advance(at_ns - now_ns + self.costs.wake_ns + self.disturb())
         self.raise_if_lost()
 
     def stamp(self, at_ns: int) -> int:
@@ -573,6 +579,9 @@ class FakeCuda:
 
     def current_device(self) -> int:
         """This thread's device."""
+        return self._index()
+
+    def _index(self) -> int:
         return getattr(self._local, "device", 0)
 
     def set_device(self, device: Any) -> None:
@@ -597,7 +606,7 @@ class FakeCuda:
 
     def Stream(self, device: Any = None) -> FakeStream:
         """A new stream that waits for no other."""
-        return self._torch.new_stream(self.current_device() if device is None else int(device))
+        return self._torch.new_stream(self._index() if device is None else int(device))
 
     def CUDAGraph(self) -> FakeGraph:
         """A new graph."""
@@ -607,7 +616,7 @@ class FakeCuda:
         """This thread's stream."""
         self._torch.spend("current_stream", self._torch.costs.stream_ns)
         stream = getattr(self._local, "stream", None)
-        return stream or self._torch.default_stream(self.current_device())
+        return stream or self._torch.default_stream(self._index())
 
     def set_stream(self, stream: FakeStream) -> None:
         """Choose this thread's stream."""
@@ -627,6 +636,7 @@ class FakeCuda:
     def synchronize(self, device: object = None) -> None:
         """Wait for all streams; the sync-debug mode does not cover this one."""
         self._torch.on_sync(warns=False)
+        self._torch.spend("synchronize", self._torch.costs.sync_ns)
         self._torch.wait_until(max(s.free_ns for s in self._torch.streams()))
 
     def is_current_stream_capturing(self) -> bool:

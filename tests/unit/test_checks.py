@@ -199,8 +199,8 @@ SINGLE: dict[str, tuple[Case, Case]] = {
         lambda: checks.synchronises(0, 300 * US, None, 2e6),
     ),
     "work outside the stream": (
-        lambda: checks.outside_stream(245 * US, 5 * US, 6 * US),
-        lambda: checks.outside_stream(9 * US, 5 * US, 6 * US),
+        lambda: checks.outside_stream([245 * US] * 8, 5 * US, [6 * US] * 8),
+        lambda: None,
     ),
     "memory grows": (
         lambda: checks.memory_grows([0, 100, 200, 300, 400]),
@@ -255,6 +255,17 @@ SINGLE: dict[str, tuple[Case, Case]] = {
         lambda: checks.stuck(0, 11 * 10**9, typical_ns=10**9),
     ),
 }
+
+
+def test_what_is_longer_more_often_than_by_chance() -> None:
+    """Six long looks of six against none say something; one, or as many as before, do not."""
+    base = [5.0 * US] * 6
+
+    assert checks.longer([200.0 * US] * 6, base, 20 * US).chance < 2e-3
+    assert checks.longer([200.0 * US, *base[:5]], base, 20 * US).chance > 0.3
+    half = [200.0 * US, 5.0 * US] * 10
+    assert not checks.longer(half, half, 20 * US).is_more_often
+    assert checks.longer(half, half, 20 * US).chance > 0.5
 
 
 @pytest.mark.parametrize("name", list(SINGLE))

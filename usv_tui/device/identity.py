@@ -55,8 +55,11 @@ def device_facts(ordinal: int, torch: Any = None) -> dict[str, Any]:
     that process's visible devices and their order.
     """
     torch = torch or load_torch()
-    vendor = "amd" if torch.version.hip else "nvidia"
-    properties = torch.cuda.get_device_properties(ordinal)
+    vendor = "amd" if getattr(getattr(torch, "version", None), "hip", None) else "nvidia"
+    try:
+        properties = torch.cuda.get_device_properties(ordinal)
+    except (AttributeError, RuntimeError):
+        properties = None  # the driver may know the device's address all the same
     facts = properties_facts(properties, ordinal=ordinal, vendor=vendor)
     if "uuid" not in facts and "pci_bus_id" not in facts:
         pci = driver_pci(vendor, ordinal)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from usv_tui.engine.abilities import ask, is_hip
 from usv_tui.engine.checks import cold_that_is_warm, fits_in_cache
 from usv_tui.engine.findings import Finding
 
@@ -77,9 +78,9 @@ def _gpu_flusher(device: str, flush_mb: int | None, torch: Any) -> Flusher:
 
 def gpu_cache_bytes(torch: Any, device: str) -> int | None:
     """The largest cache of a GPU; None when torch does not tell."""
-    properties = torch.cuda.get_device_properties(device)
+    properties = ask(torch.cuda, "get_device_properties", device)
     sizes = [int(getattr(properties, "L2_cache_size", 0) or 0)]
-    if torch.version.hip:
+    if is_hip(torch):
         arch = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
         sizes.append(_INFINITY_CACHE.get(arch, 0))
     return max(sizes) or None

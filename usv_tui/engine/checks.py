@@ -6,6 +6,7 @@ Each check stays silent on clean samples and names one way in which a number can
 import inspect
 import itertools
 import math
+import statistics
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,9 @@ _HEAD_DIFFERENCE = 0.01
 _HEAD_Z = 5.0
 _MAJOR_SHARE = 0.35
 """With a minor mode this large the median is no stable target."""
+_SYNC_JITTER = 0.1
+OUTSIDE_LEAST_NS = 20_000
+"""Less work after the end event than this is not told from a synchronise that is a little late."""
 _STUCK_NS = 10 * NS_PER_S
 
 
@@ -244,15 +248,53 @@ def fits_in_cache(rotated_bytes: int | None, cache_bytes: int | None) -> Finding
 # -- what priming shows
 
 
-def outside_stream(after_end_ns: float, window_ns: float, idle_sync_ns: float) -> Finding | None:
-    """Work went on after the end event: it ran on another stream, outside the window."""
-    if after_end_ns <= 5 * idle_sync_ns + 20_000:
-        return None
+class Longer(NamedTuple):
+    """How some looks compare with those at a baseline."""
+
+    chance: float
+    """Of seeing so many long ones, were there no difference (Fisher's exact test, one-sided)."""
+    is_more_often: bool
+    """Whether long ones are more frequent than in the baseline."""
+
+
+def longer(looks_ns: Sequence[float], base_ns: Sequence[float], limit_ns: float) -> Longer:
+    """Whether looks exceed the least of the baseline by `limit_ns` more often than the baseline.
+
+    A busy host makes any of them long, but either kind alike.
+    """
+    limit = min(base_ns) + limit_ns
+    long = sum(ns > limit for ns in looks_ns)
+    of_base = sum(ns > limit for ns in base_ns)
+    n, m = len(looks_ns), len(base_ns)
+    all_long = long + of_base
+    ways = sum(
+        math.comb(n, k) * math.comb(m, all_long - k) for k in range(long, min(n, all_long) + 1)
+    )
+    return Longer(ways / math.comb(n + m, all_long), long * m > of_base * n)
+
+
+def outside_limit(base_ns: Sequence[float], calls: int) -> float:
+    """What a synchronise must take beyond the least of the baseline to tell of work elsewhere."""
+    low, quarter = (float(q) for q in np.quantile(base_ns, [0.0, 0.25]))
+    return max(calls * OUTSIDE_LEAST_NS, _SYNC_JITTER * low, 3 * (quarter - low))
+
+
+def outside_stream(
+    after_end_ns: Sequence[float], window_ns: float, base_ns: Sequence[float], calls: int = 1
+) -> Finding:
+    """Work went on after the end event: it ran on another stream, outside the window.
+
+    `after_end_ns` are synchronises after the end of so many calls, `base_ns` others after work that
+    was all in the stream.
+    """
+    low = min(base_ns)
     return finding(
         "work outside the stream",
-        after_end_ns=round(after_end_ns),
+        after_end_ns=round(statistics.median(after_end_ns) - low),
         window_ns=round(window_ns),
-        idle_sync_ns=round(idle_sync_ns),
+        sync_ns=round(low),
+        calls=calls,
+        looks=len(after_end_ns),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from usv_tui.engine.abilities import ask
 from usv_tui.engine.timers import ForeignTimer, GPUTimer, Timer, WallClock, WallTimer
 from usv_tui.engine.worker import choose_device, make_flusher
 from usv_tui.errors import DeviceError, TimerError, UsageError
@@ -71,9 +72,9 @@ def device_sync() -> Callable[[], object] | None:
     """What waits for the GPU that this process uses; None when it uses none (yet)."""
     torch = sys.modules.get("torch")  # who has work on a GPU has imported torch already
     cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized():
+    if cuda is None or not ask(cuda, "is_initialized", default=ask(cuda, "is_available")):
         return None
-    wait: Callable[[], object] = cuda.synchronize
+    wait: Callable[[], object] | None = getattr(cuda, "synchronize", None)
     return wait
 
 
@@ -181,7 +182,7 @@ def _place_in_use() -> Place:
     if sync is None:
         return Place("cpu")
     torch = sys.modules["torch"]
-    return Place(f"cuda:{torch.cuda.current_device()}", torch, sync)
+    return Place(f"cuda:{ask(torch.cuda, 'current_device', default=0)}", torch, sync)
 
 
 def flusher(place: Place, flush_mb: int | None) -> tuple[Callable[[], object] | None, str]:

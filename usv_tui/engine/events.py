@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
+from usv_tui.engine.abilities import ask, lacking, require_events
 from usv_tui.engine.examine import Examiner
 from usv_tui.engine.findings import Finding, finding
 from usv_tui.engine.flight import END, MAX_LAUNCHES, Block, Flight, Known, Pairs
@@ -73,6 +74,7 @@ class EventTimer:
         anchor_every_ns: int = 2 * NS_PER_S,
     ) -> None:
         torch = load_torch() if torch is None else torch
+        require_events(torch)
         self._torch = torch
         self._cuda = torch.cuda
         self._clock: Callable[[], int] = (time_source or MonotonicTime()).now_ns
@@ -99,6 +101,9 @@ class EventTimer:
         self.no_probe_reason = "" if probe else "not asked for"
         """Why the clock is not measured by the best probe; empty when it is."""
         self._notes += [(None, found) for found in self._examiner.surroundings()]
+        lacks = lacking(self._cuda)
+        if lacks is not None:
+            self._notes.append((None, lacks))
         if blocker and self._sleep is None:
             why = "this build of torch has no spin kernel"
             self._notes.append((None, finding("no blocker", reason=why)))
@@ -422,7 +427,7 @@ class EventTimer:
                 code=found.code,
                 at_ns=self._clock(),
                 bench=bench,
-                level="warn",
+                level="info" if found.code == "abilities missing" else "warn",
                 evidence=found.evidence,
             )
             records.append(Noted(notice))
@@ -455,4 +460,5 @@ def _raiser(error: BaseException) -> Callable[[], object]:
 
 
 def _device_name(cuda: Any) -> str:
-    return str(cuda.get_device_properties(cuda.current_device()).name)
+    properties = ask(cuda, "get_device_properties", ask(cuda, "current_device", default=0))
+    return str(getattr(properties, "name", "") or "a device that does not tell its name")

@@ -29,6 +29,7 @@ BADGES: Mapping[str, str] = {
     "graph differs": "graph differs",
     "phases hidden": "no phases",
     "stuck": "stuck",
+    "abilities missing": "torch lacks",
 }
 """A word or two for the row, by code."""
 
@@ -96,8 +97,9 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "synchronises": _syncs,
     "work outside the stream": lambda e: (
-        f"work outside the timed stream: {_us(e['after_end_ns'])} of it after the end event "
-        f"(window {_us(e['window_ns'])}); give the benchmark its `stream`"
+        f"work outside the timed stream: {_us(e['after_end_ns'])} of it after the end event"
+        + (f" of {e['calls']} calls" if e.get("calls", 1) > 1 else "")
+        + f" (window {_us(e['window_ns'])}); give the benchmark its `stream`"
     ),
     "below timer floor": lambda e: (
         f"a window of {_us(e['window_ns'])} is within 3x of an empty one ({_us(e['floor_ns'])}); "
@@ -135,5 +137,6 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "graph refused": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
     "graph differs": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
     "phases hidden": lambda e: e["reason"],
+    "abilities missing": lambda e: "this build of torch lacks: " + "; ".join(e["reasons"]),
 }
 """A line for each code that has none elsewhere, for the room that words notices."""

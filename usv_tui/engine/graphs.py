@@ -40,9 +40,9 @@ def capture(
     `covered_ns` times one call behind a spin, so that neither time has a launch gap in it.
     """
     cuda = torch.cuda
-    side = cuda.Stream()
     prepare = reset or _nothing
     try:
+        side = cuda.Stream()
         eager = _warm(torch, side, fn, prepare)
         graph, outputs = _record(cuda, side, fn, prepare)
     except Exception as error:  # noqa: BLE001  whatever it is, the eager callable still works

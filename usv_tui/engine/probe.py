@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
+from usv_tui.engine.abilities import ask, is_hip
 from usv_tui.engine.stream_clock import EventPool, SleepRate
 
 At = Callable[[Any], int]
@@ -68,23 +69,23 @@ def find_probe(torch: Any, pool: EventPool, sleep: SleepRate | None) -> tuple[Pr
 
 def _arch(torch: Any) -> str:
     """gfx942, … on AMD; empty elsewhere."""
-    if not torch.version.hip:
+    if not is_hip(torch):
         return ""
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    properties = ask(torch.cuda, "get_device_properties", ask(torch.cuda, "current_device"))
     return str(getattr(properties, "gcnArchName", "")).partition(":")[0]
 
 
 def _kernel_probe(torch: Any, pool: EventPool, arch: str) -> tuple[Probe | None, str]:
     if importlib.util.find_spec("triton") is None:
         return None, "triton is not installed"
-    if torch.version.hip and arch not in _AMD_KERNEL:
+    if is_hip(torch) and arch not in _AMD_KERNEL:
         return None, f"no clock kernel for {arch or 'this chip'}"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Triton's on its own defaults are not the user's
             kernels = importlib.import_module("usv_tui.engine.probe_kernels")
-            read = kernels.read_amd if torch.version.hip else kernels.read_nvidia
-            tick_ns = 10 if torch.version.hip else 1
+            read = kernels.read_amd if is_hip(torch) else kernels.read_nvidia
+            tick_ns = 10 if is_hip(torch) else 1
             probe = KernelProbe(torch, pool, lambda out: read[(1,)](out, num_warps=1), tick_ns)
             probe.launch()  # compiles
             torch.cuda.synchronize()

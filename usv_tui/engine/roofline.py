@@ -53,8 +53,9 @@ def roofline_of(properties: Any, *, is_amd: bool) -> Roofline:
         arch = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
         per_clock = _AMD_FLOPS.get(arch)
     else:
-        arch = f"sm_{properties.major}{properties.minor}"
-        per_clock = _NVIDIA_FLOPS.get((properties.major, properties.minor))
+        version = (getattr(properties, "major", 0), getattr(properties, "minor", 0))
+        arch = "sm_{}{}".format(*version)
+        per_clock = _NVIDIA_FLOPS.get(version)
     flops = None
     if units and clock_khz and per_clock:
         flops = 2.0 * units * per_clock * clock_khz * 1e3

@@ -21,6 +21,7 @@ class EventPool:
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
+        self._is_blocking = True
         self.free: list[Any] = []
         self.made = 0
         """Events that exist because of this pool."""
@@ -46,7 +47,12 @@ class EventPool:
     def _make(self) -> Any:
         self.made += 1
         # blocking: a host that waits for one sleeps instead of burning the core that feeds the GPU
-        return self._cuda.Event(enable_timing=True, blocking=True)
+        if self._is_blocking:
+            try:
+                return self._cuda.Event(enable_timing=True, blocking=True)
+            except TypeError:
+                self._is_blocking = False
+        return self._cuda.Event(enable_timing=True)
 
 
 class StreamClock:
@@ -162,7 +168,7 @@ def calibrate_sleep(cuda: Any, pool: EventPool) -> SleepRate | None:
     try:
         sleep(short)  # the first launch loads the kernel
         took = {cycles: _spins(cuda, pool, sleep, cycles) for cycles in (short, long)}
-    except RuntimeError:
+    except (RuntimeError, TypeError):  # NotImplementedError is a RuntimeError
         # A private function: where it does not work, there is no blocker, and the timer says so.
         return None
     slope = (took[long] - took[short]) / (long - short)

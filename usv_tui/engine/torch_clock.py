@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from usv_tui.engine.abilities import require_events
 from usv_tui.engine.stream_clock import EventPool
 from usv_tui.engine.timers import GPUTimer
 
@@ -27,6 +28,7 @@ class TorchClock(GPUTimer):
     """Event timing behind usv's protocol; the events of read samples are used again."""
 
     def __init__(self, torch: Any, *, depth: int = 256) -> None:
+        require_events(torch)
         self._cuda = torch.cuda
         self._pool = EventPool(self._cuda)
         self._pool.reserve(64)

@@ -17,6 +17,7 @@ import msgspec
 
 from usv_tui.device.identity import device_facts
 from usv_tui.device.nvml_library import silence_deprecation
+from usv_tui.engine.abilities import ask, is_hip
 from usv_tui.engine.cache import Flusher
 from usv_tui.engine.checks import distortions
 from usv_tui.engine.gate import Gate
@@ -113,7 +114,7 @@ def _tell_distortions(emit: Emit, clock: TimeSource) -> None:
     found = distortions(
         os.environ,
         is_profiling=sys.getprofile() is not None,
-        is_anomaly=bool(torch is not None and torch.is_anomaly_enabled()),
+        is_anomaly=torch is not None and bool(ask(torch, "is_anomaly_enabled")),
     )
     for code, evidence in found:
         notice = Notice(code=code, at_ns=clock.now_ns(), level="error", evidence=evidence)
@@ -146,32 +147,49 @@ def choose_device(
         raise DeviceError(
             f"--device {wanted}: torch cannot be imported: {error}", "install torch"
         ) from error
-    versions = {"torch": str(torch.__version__)}
-    if not torch.cuda.is_available():
-        build = "ROCm" if torch.version.hip else "CUDA" if torch.version.cuda else "CPU-only"
-        why = f"torch {torch.__version__} is a {build} build and sees no GPU"
+    version = str(getattr(torch, "__version__", "of no known version"))
+    versions = {"torch": version}
+    if not ask(torch.cuda, "is_available"):
+        has_cuda = getattr(getattr(torch, "version", None), "cuda", None)
+        build = "ROCm" if is_hip(torch) else "CUDA" if has_cuda else "CPU-only"
+        why = f"torch {version} is a {build} build and sees no GPU"
         if wanted == "auto":
             return "cpu", why, versions, torch
         raise DeviceError(
             f"--device {wanted}: {why}", "use --device cpu, or install a torch build for your GPU"
         )
-    count = torch.cuda.device_count()
     index = _cuda_index(wanted, torch)
+    count = int(ask(torch.cuda, "device_count", default=index + 1))
     if index >= count:
-        names = ", ".join(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count))
+        name_of = getattr(torch.cuda, "get_device_name", lambda _: "")
+        names = ", ".join(f"cuda:{i} {name_of(i)}".strip() for i in range(count))
         raise DeviceError(f"--device {wanted}: no such device", f"there is {names}")
-    torch.cuda.set_device(index)
-    reason = "asked for" if wanted != "auto" else f"torch {torch.__version__} sees {count} GPU(s)"
+    _set_device(index, torch)
+    reason = "asked for" if wanted != "auto" else f"torch {version} sees {count} GPU(s)"
     facts = versions | device_facts(index, torch)
-    peak = roofline_of(torch.cuda.get_device_properties(index), is_amd=bool(torch.version.hip))
+    properties = ask(torch.cuda, "get_device_properties", index)
+    peak = roofline_of(properties, is_amd=is_hip(torch))
     facts |= {"peak_flops_per_s": peak.flops_per_s, "peak_bytes_per_s": peak.bytes_per_s}
     return f"cuda:{index}", reason, facts, torch
 
 
 def _cuda_index(wanted: str, torch: Any) -> int:
     if wanted in ("auto", "cuda"):
-        return int(torch.cuda.current_device())
+        return int(ask(torch.cuda, "current_device", default=0))
     return int(wanted.partition(":")[2])
+
+
+def _set_device(index: int, torch: Any) -> None:
+    """Make a device the thread's own, where it is not already."""
+    try:
+        torch.cuda.set_device(index)
+    except (AttributeError, RuntimeError) as error:
+        if index == _cuda_index("cuda", torch):
+            return
+        raise DeviceError(
+            f"--device cuda:{index}: torch.cuda.set_device does not choose it: {error}",
+            f"make it the only one with CUDA_VISIBLE_DEVICES={index}",
+        ) from error
 
 
 def make_timer(config: RunConfig, torch: Any) -> Timer:
@@ -188,7 +206,9 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
             raise TimerError(f"{flag} works with device events only, not with {where}")
     if wanted == "wall" or (wanted == "auto" and not is_cuda):
         if is_cuda:
-            sync = torch.cuda.synchronize
+            sync = getattr(torch.cuda, "synchronize", None)
+            if sync is None:
+                raise TimerError("--timer wall needs torch.cuda.synchronize, which is not here")
             return WallTimer("asked for: host clock, the device synchronised at both ends", sync)
         why = "asked for" if wanted == "wall" else "no GPU: the work is on the host"
         return WallTimer(why, watch=watch_memory)

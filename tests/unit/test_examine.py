@@ -1,0 +1,145 @@
+"""Examining a primed row on a busy host: no verdict from one look, and none that one look hides."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.fakes.fake_cuda import Costs, FakeTorch
+from usv_tui.engine.events import EventTimer
+from usv_tui.engine.timers import Slot
+
+US = 1_000
+MS = 1_000_000
+SEEDS = range(40)
+OUTSIDE, SYNCS = "work outside the stream", "synchronises"
+
+
+def busy(seed: int, share: float = 0.15) -> Callable[[], int]:
+    """A host from which every so many calls some milliseconds are taken."""
+    rng = random.Random(seed)
+    return lambda: round(rng.uniform(0.2, 4) * MS) if rng.random() < share else 0
+
+
+def found(
+    make: Callable[[FakeTorch], Callable[[], object]],
+    seed: int | None = None,
+    costs: Costs | None = None,
+    *,
+    has_sleep: bool = True,
+    share: float = 0.15,
+) -> set[str]:
+    """What is said of a row, on a quiet host or a busy one."""
+    torch = FakeTorch(costs=costs, has_sleep=has_sleep, keeps_history=False)
+    timer = EventTimer(torch, probe=False, time_source=torch.time)
+    fn = make(torch)
+    fn()
+    torch.cuda.synchronize()
+    if seed is not None:
+        torch.disturb = busy(seed, share)
+    return {code for code, _ in timer.examine(Slot(0, fn))}
+
+
+def elsewhere(here_ns: int, there_ns: int) -> Callable[[FakeTorch], Callable[[], object]]:
+    """Rows with a part of their work in a stream of their own."""
+
+    def make(torch: FakeTorch) -> Callable[[], object]:
+        side = torch.cuda.Stream()
+
+        def fn() -> None:
+            torch.kernel(here_ns)
+            side.wait_stream(torch.cuda.current_stream())
+            torch.kernel(there_ns, stream=side)
+
+        return fn
+
+    return make
+
+
+def clean(ns: int, host_ns: int = 0) -> Callable[[FakeTorch], Callable[[], object]]:
+    """Rows that launch one kernel, after some Python."""
+    return lambda torch: lambda: (torch.host_work(host_ns), torch.kernel(ns))
+
+
+def waits(torch: FakeTorch) -> Callable[[], object]:
+    """A row that waits for the whole device."""
+    return lambda: (torch.kernel(300 * US), torch.cuda.synchronize())
+
+
+@pytest.mark.parametrize("has_sleep", [True, False])
+@pytest.mark.parametrize(
+    "make", [clean(20 * US), clean(200 * US), clean(5 * MS), clean(50 * US, host_ns=3 * MS)]
+)
+def test_a_busy_host_condemns_no_clean_row(
+    make: Callable[[FakeTorch], Callable[[], object]], has_sleep: bool
+) -> None:
+    """However often the host is late, rows that do all their work in the stream stay clean."""
+    alarms = {s: f for s in SEEDS if (f := found(make, s, has_sleep=has_sleep))}
+
+    assert alarms == {}
+
+
+@pytest.mark.parametrize("sync_ns", [400 * US, MS, 3 * MS])
+def test_a_slow_synchronise_is_no_work_elsewhere(sync_ns: int) -> None:
+    """A host whose synchronise always takes long is told from work that goes on."""
+    costs = Costs(sync_ns=sync_ns)
+
+    assert found(clean(200 * US), costs=costs) == set()
+    assert all(found(clean(200 * US), seed, costs) == set() for seed in SEEDS)
+
+
+@pytest.mark.parametrize("has_sleep", [True, False])
+@pytest.mark.parametrize("sync_ns", [0, 400 * US, MS, 3 * MS])
+def test_work_elsewhere_is_not_hidden_by_a_slow_synchronise(sync_ns: int, has_sleep: bool) -> None:
+    """A millisecond of work in another stream is found whatever an idle synchronise takes."""
+    costs = Costs(sync_ns=sync_ns)
+
+    assert found(elsewhere(200 * US, MS), costs=costs, has_sleep=has_sleep) == {OUTSIDE}
+
+
+def test_faults_are_found_on_a_busy_host() -> None:
+    """A millisecond elsewhere, and a wait for the device, are missed in few of forty rows."""
+    work = elsewhere(200 * US, MS)
+    missed = [s for s in SEEDS if OUTSIDE not in found(work, s, share=0.04)]
+    unheard = [s for s in SEEDS if SYNCS not in found(waits, s, share=0.04)]
+
+    assert len(missed) <= 3
+    assert len(unheard) <= 3
+
+
+def test_a_wait_that_only_the_first_call_makes_is_no_fault() -> None:
+    """Lazy set-up that reads back once is not what every window of the row contains."""
+
+    def make(torch: FakeTorch) -> Callable[[], object]:
+        x = torch.empty(1)
+        calls = iter(range(10**6))
+
+        def fn() -> None:
+            torch.kernel(MS)
+            if next(calls) == 1:
+                x.item()
+
+        return fn
+
+    assert found(make) == set()
+
+
+def test_a_clean_row_costs_one_look() -> None:
+    """On a quiet host a row without a fault is called once."""
+    torch = FakeTorch()
+    timer = EventTimer(torch, probe=False, time_source=torch.time)
+    calls = []
+
+    timer.examine(Slot(0, lambda: (calls.append(1), torch.kernel(200 * US))))
+
+    assert len(calls) == 1
+
+
+def test_warnings_of_the_row_are_passed_on(recwarn: pytest.WarningsRecorder) -> None:
+    """Listening for synchronises does not swallow what the row itself warns of."""
+    import warnings
+
+    found(lambda torch: lambda: (torch.kernel(MS), warnings.warn("mine", stacklevel=1)))
+
+    assert "mine" in {str(w.message) for w in recwarn}
+    assert not any("prototype" in str(w.message) for w in recwarn)
