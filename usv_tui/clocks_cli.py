@@ -15,7 +15,13 @@ import msgspec
 
 from usv_tui import plain
 from usv_tui.device.base import ClockController
-from usv_tui.device.clock_choice import concerns_of, lock_command, parse_target, unlock_command
+from usv_tui.device.clock_choice import (
+    MAY_LOCK,
+    concerns_of,
+    lock_command,
+    parse_target,
+    unlock_command,
+)
 from usv_tui.device.clocks import HardwareClocks, controller_for
 from usv_tui.device.inventory import list_devices, select
 from usv_tui.device.lease import acquire, known_state, restore_all, unlock
@@ -120,10 +126,11 @@ def _status_lines(info: DeviceInfo, state: ClockState) -> list[str]:
     steps = state.supported_mhz
     span = f"{steps[0]}-{steps[-1]} MHz in {len(steps)} steps" if steps else "not told"
     middle = steps[len(steps) // 2] if steps else 0
+    is_ours = state.locked_mhz is not None
     pairs = [
-        ("clocks", f"{state.hold.value}: {state.evidence}"),
+        ("clocks", state.evidence if is_ours else f"{state.hold.value}: {state.evidence}"),
         ("range", span),
-        ("locking", "possible from here" if state.can_lock else state.reason),
+        ("locking", MAY_LOCK if state.can_lock else state.reason),
         *[("concern", concern) for concern in concerns_of(state)],
     ]
     if middle:

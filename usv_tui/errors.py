@@ -7,8 +7,8 @@ UsvError
 │   └── TimerError     3  the timer that was asked for cannot be had here
 ├── WorkerLost         4  the measuring process or thread died
 ├── ClockError         5  clocks could not be restored
-│   ├── ClockRefused   5  the driver or the rights say no; nothing was changed
-│   └── ClockBusy      5  somebody else holds the lease
+│   ├── ClockRefused   7  the driver or the rights say no; nothing was changed
+│   └── ClockBusy      7  somebody else holds the lease; nothing was changed
 └── TelemetryError     -  a sensor layer; never ends a run
     ├── SensorGap      -  transient: ask again
     ├── TelemetryOff   -  off until the user asks again
@@ -28,6 +28,7 @@ class ExitCode(IntEnum):
     WORKER_LOST = 4
     CLOCKS_NOT_RESTORED = 5
     INCONCLUSIVE = 6
+    CLOCKS_REFUSED = 7
 
 
 class UsvError(Exception):
@@ -80,9 +81,13 @@ class ClockError(UsvError):
 class ClockRefused(ClockError):
     """The clocks could not be set; the device is as it was before."""
 
+    exit_code = ExitCode.CLOCKS_REFUSED
+
 
 class ClockBusy(ClockError):
-    """Another process holds the lease on this device's clocks."""
+    """Another process holds the lease on this device's clocks; nothing was changed."""
+
+    exit_code = ExitCode.CLOCKS_REFUSED
 
 
 class TelemetryError(UsvError):

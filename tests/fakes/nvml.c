@@ -280,9 +280,7 @@ int nvmlDeviceGetSupportedGraphicsClocks(void *h, unsigned mem, unsigned *count,
 /* --- processes */
 
 struct process { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
-int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *count, struct process *out) {
-    GUARD;
-    struct gpu *g = at(h);
+static int rows(struct gpu *g, unsigned *count, struct process *out) {
     if (!out) {
         *count = (unsigned)g->pids;
         return g->pids ? TOO_SMALL : OK;
@@ -298,6 +296,9 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *count, struct pro
     }
     return OK;
 }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *count, struct process *out) { GUARD; return rows(at(h), count, out); }
+/* Before driver 510 the same rows, under the older name. */
+int nvmlDeviceGetComputeRunningProcesses_v2(void *h, unsigned *count, struct process *out) { GUARD; return rows(at(h), count, out); }
 
 /* --- field values */
 

@@ -228,7 +228,7 @@ def test_a_refused_memory_lock_is_a_note_of_the_lease(
     with acquire(control(), 1417, 2619, path=journal, arm=arming) as lease:
         assert lease.notes == [
             "1417 MHz is not a step of this device: rounded down to 1410 MHz",
-            "memory clock not locked: needs Ampere or newer",
+            "memory clock not locked: this GPU or driver does not offer it",
         ]
         assert lease.state.mem_locked_mhz is None
 
@@ -509,7 +509,7 @@ def test_a_run_over_a_kept_lock_asks_and_a_refusal_leaves_the_kept_one(
     """Otherwise the end of the run would silently remove it."""
     acquire(control(), 1410, keep=True, path=journal, arm=arming).release()
 
-    with pytest.raises(ClockRefused, match="left locked at 1410 MHz on purpose"):
+    with pytest.raises(ClockRefused, match="usv-tui left it locked at 1410 MHz"):
         acquire(control(), 1305, path=journal, arm=_any_arm)
     board.script(nvmlDeviceSetGpuLockedClocks=4)
     with pytest.raises(ClockRefused, match="needs root"):
@@ -903,7 +903,7 @@ def test_unlocking_an_amd_card_without_a_record_goes_to_auto_and_says_so(
     text = unlock(AmdClocks(AMD, Access(sysfs=str(card.sysfs))), path=journal)
 
     assert card.level == "auto"
-    assert text == "AMD Fake 300: reset, though no lock of ours was on record"
+    assert text == "AMD Fake 300: nothing of ours was locked; reset all the same"
 
 
 class SimulatedClocks:

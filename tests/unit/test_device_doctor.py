@@ -12,6 +12,7 @@ from tests.fakes.nvml_fake import A10, H100, FakeNvml, forget_library
 from usv_tui.device import doctor
 from usv_tui.device.doctor import Check, Status, diagnose, to_json, to_text
 from usv_tui.device.identity import find_telemetry
+from usv_tui.device.restore import Access
 from usv_tui.errors import ClockRefused, ExitCode, TelemetryOff
 from usv_tui.model import ClockHold, ClockState
 from usv_tui.timesource import ManualTime
@@ -51,8 +52,7 @@ class FakeClocks:
 def fake(monkeypatch):
     """The fake NVML with two GPUs; the doctor's own NVML check uses it too."""
     fake = FakeNvml()
-    monkeypatch.setattr(doctor, "Nvml", functools.partial(doctor.Nvml, fake.path))
-    monkeypatch.setattr(doctor, "list_devices", list)
+    monkeypatch.setattr(doctor, "list_devices", lambda _: [])
     yield fake
     forget_library()
 
@@ -69,6 +69,8 @@ def examine(fake, tmp_path, device="auto", torch=None, **options):
     options.setdefault(
         "find", functools.partial(find_telemetry, library_path=fake.path if fake else None)
     )
+    if fake:
+        options.setdefault("access", Access(nvml_library=str(fake.path)))
     return diagnose(
         device,
         torch_loader=lambda: torch or FakeTorch(),

@@ -13,6 +13,9 @@ PLAUSIBLE_MHZ = (10, 20_000)
 """Bounds for a device that does not list its clocks."""
 SUSTAINABLE_SHARE = 0.75
 """Share of the maximum that power-capped boards were seen to hold; for want of better knowledge."""
+MAY_LOCK = "the rights are there; only trying shows whether the driver takes it"
+NEEDS_RIGHTS = "needs root"
+"""In the reason of a device that only more rights keep from being locked."""
 FOREIGN_WORDS = "somebody else may have locked it"
 
 

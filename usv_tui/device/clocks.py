@@ -21,6 +21,7 @@ from usv_tui.device.restore import (
     LEVEL_PATTERN,
     NVML_FUNCTION_NOT_FOUND,
     NVML_LOST,
+    NVML_NO_PERMISSION,
     NVML_NOT_SUPPORTED,
     NVML_RIGHTS,
     TABLE_FILE,
@@ -38,6 +39,10 @@ from usv_tui.timesource import MonotonicTime, TimeSource
 AMD_GRID_MHZ = 5
 """AMD takes any whole MHz in its range; this is how finely it is offered."""
 _CAP_SYS_ADMIN = 21
+_FIRST_LOCKABLE = (7, 0)
+"""Compute capability of Volta, whose clocks were the first that could be locked."""
+_VGPU = 2
+"""NVML's virtualisation mode of a guest's virtual GPU."""
 _LOOK_NS = 100_000_000
 _AMD_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _AMDSMI_NO_PERMISSION = 10
@@ -143,14 +148,27 @@ class NvidiaClocks(HardwareClocks):
             concerns.append("a MIG instance shares its clock with the whole board")
         concerns += _process_concern(self._compute_pids(device))
         allowed = has_capability(_CAP_SYS_ADMIN)
+        reason = "" if allowed else "needs root (CAP_SYS_ADMIN)"
+        if never := self._why_never(device):
+            allowed, reason = False, never
         return ClockState(
             hold=ClockHold.FOREIGN if hint else ClockHold.UNKNOWN,
             evidence=hint or "NVML cannot read a lock back",
             can_lock=allowed,
-            reason="" if allowed else "needs root (CAP_SYS_ADMIN)",
+            reason=reason,
             supported_mhz=supported,
             concerns=concerns,
         )
+
+    def _why_never(self, device: NvmlDevice) -> str:
+        """Why no rights would help; empty where only a try can show it."""
+        capability = device.ask("nvmlDeviceGetCudaComputeCapability")
+        is_old = capability is not None and tuple(capability) < _FIRST_LOCKABLE
+        if is_old or device.ask("nvmlDeviceGetVirtualizationMode") == _VGPU:
+            return f"cannot be locked: {self._why_unsupported()}"
+        if not device.has("nvmlDeviceSetGpuLockedClocks"):
+            return "cannot be locked: this driver is too old"
+        return ""
 
     def _foreign_hint(self, device: NvmlDevice, supported: Sequence[int]) -> str:
         """Evidence of a lock on an idle device: three equal clocks between floor and maximum.
@@ -180,7 +198,7 @@ class NvidiaClocks(HardwareClocks):
 
     @staticmethod
     def _compute_pids(device: NvmlDevice) -> list[int] | None:
-        processes = device.ask("nvmlDeviceGetComputeRunningProcesses")
+        processes = device.compute_processes()
         return None if processes is None else [int(process.pid) for process in processes]
 
     def plan_undo(self) -> ClockUndo:
@@ -208,23 +226,41 @@ class NvidiaClocks(HardwareClocks):
         try:
             self._device().call("nvmlDeviceSetMemoryLockedClocks", mem_mhz, mem_mhz)
         except VendorError as error:
-            why = "needs Ampere or newer" if error.code == NVML_NOT_SUPPORTED else str(error)
+            is_older = error.code in {NVML_NOT_SUPPORTED, NVML_FUNCTION_NOT_FOUND}
+            why = "this GPU or driver does not offer it" if is_older else str(error)
             self.mem_refusal = f"memory clock not locked: {why}"
 
     def _refused(self, error: VendorError, mhz: int) -> ClockRefused:
-        if error.code in NVML_RIGHTS:
+        """Why, by the driver's code; what to type only where rights are what is missing."""
+        name, code = self.info.name, error.code
+        if code in NVML_RIGHTS:
+            where = "" if code == NVML_NO_PERMISSION else ", and outside a container's limits"
             return ClockRefused(
-                "locking clocks needs root (CAP_SYS_ADMIN)", f"type: {lock_command(self.info, mhz)}"
+                f"locking clocks needs root (CAP_SYS_ADMIN){where}",
+                f"type: {lock_command(self.info, mhz)}",
             )
-        if error.code in {NVML_NOT_SUPPORTED, NVML_FUNCTION_NOT_FOUND}:
-            return ClockRefused(f"{self.info.name} cannot lock its clocks: needs Volta or newer")
-        if error.code in {2, 24}:
+        if code == NVML_NOT_SUPPORTED:
+            return ClockRefused(f"{name} does not lock its clocks here: {self._why_unsupported()}")
+        if code == NVML_FUNCTION_NOT_FOUND:
+            return ClockRefused(f"{name}: this driver cannot lock clocks", "update the driver")
+        if code in {2, 24}:
             steps = self.supported_mhz()
             known = f"it supports {steps[0]}-{steps[-1]} MHz" if steps else ""
-            return ClockRefused(f"{self.info.name} does not take {mhz} MHz", known)
-        if error.code in NVML_LOST:
-            return ClockRefused(f"{self.info.name} is lost: {error}")
-        return ClockRefused(f"{self.info.name} did not lock: {error}")
+            return ClockRefused(f"{name} does not take {mhz} MHz", known)
+        if code in NVML_LOST:
+            return ClockRefused(f"{name} is lost: {error}", "it needs a reset or a reboot")
+        return ClockRefused(f"{name} did not lock: {error} (NVML's code {code})")
+
+    def _why_unsupported(self) -> str:
+        """What is known of a device whose driver says "not supported"; no more than that."""
+        if self.uuid.startswith("MIG-"):
+            return "it is a MIG instance"
+        capability = self._device().ask("nvmlDeviceGetCudaComputeCapability")
+        if capability is not None and tuple(capability) < _FIRST_LOCKABLE:
+            return "it needs Volta or newer"
+        if self._device().ask("nvmlDeviceGetVirtualizationMode") == _VGPU:
+            return "it is a virtual GPU, and its clocks are the host's"
+        return "the driver says 'not supported' (seen on virtual GPUs, laptops and in containers)"
 
     def close(self) -> None:
         """Balance NVML's initialisation."""

@@ -18,13 +18,14 @@ import platformdirs
 
 from usv_tui.device.amd_smi import load_amdsmi
 from usv_tui.device.base import ClockController, TelemetrySource, Tier
-from usv_tui.device.clock_choice import lock_command
+from usv_tui.device.clock_choice import MAY_LOCK, NEEDS_RIGHTS, lock_command
 from usv_tui.device.clocks import controller_for
 from usv_tui.device.identity import device_facts, find_telemetry, load_torch
 from usv_tui.device.inventory import list_devices
 from usv_tui.device.lease_files import LeaseDirectory
 from usv_tui.device.nvml_library import Nvml, pynvml_versions
 from usv_tui.device.poller import LEARN_PERIOD_NS
+from usv_tui.device.restore import DIRECT, Access
 from usv_tui.errors import ExitCode, UsvError
 from usv_tui.model import ClockHold, DeviceInfo, Reading, SensorInfo
 from usv_tui.timesource import MonotonicTime, TimeSource
@@ -98,6 +99,7 @@ def diagnose(
     find: Callable[..., tuple[TelemetrySource, str]] = find_telemetry,
     controller: Callable[[DeviceInfo], ClockController] = controller_for,
     time_source: TimeSource | None = None,
+    access: Access = DIRECT,
     answer_s: float = ANSWER_S,
 ) -> Report:
     """Look at everything that a run needs.
@@ -110,6 +112,7 @@ def diagnose(
         find: finds a device's telemetry (`find_telemetry`).
         controller: makes a device's clock control (`controller_for`).
         time_source: the clock to wait on between looks.
+        access: how the devices are reached.
         answer_s: how long one question may take.
     """
     ask = _Asker(answer_s)
@@ -118,7 +121,7 @@ def diagnose(
     devices = _cuda_devices(ask, torch)
     sections = [
         Section(title="torch", checks=checks + _wanted(device, devices)),
-        Section(title="libraries", checks=_libraries(ask)),
+        Section(title="libraries", checks=_libraries(ask, access)),
     ]
     watched = [(name, facts) for name, facts in devices.items() if device in ("auto", "cuda", name)]
     if not watched or device == "cpu":
@@ -238,12 +241,12 @@ def _variables(*names: str) -> str:
 # --- libraries
 
 
-def _libraries(ask: _Asker) -> list[Check]:
-    return [_nvml(ask), _amdsmi(ask), _others_seen(ask)]
+def _libraries(ask: _Asker, access: Access) -> list[Check]:
+    return [_nvml(ask, access), _amdsmi(ask), _others_seen(ask, access)]
 
 
-def _nvml(ask: _Asker) -> Check:
-    nvml = Nvml()
+def _nvml(ask: _Asker, access: Access) -> Check:
+    nvml = Nvml(access.nvml_library)
     _, why, mend = ask(nvml.open)
     name, facts = "NVML", {"pynvml": pynvml_versions()}
     if why:
@@ -251,7 +254,10 @@ def _nvml(ask: _Asker) -> Check:
     version = nvml.ask("nvmlSystemGetDriverVersion")
     nvml.close()
     return Check(
-        name=name, status=Status.OK, value=f"driver {version}", facts=facts | {"driver": version}
+        name=name,
+        status=Status.OK,
+        value=f"driver {version or 'of unknown version'}",
+        facts=facts | {"driver": version},
     )
 
 
@@ -268,9 +274,9 @@ def _amdsmi(ask: _Asker) -> Check:
     )
 
 
-def _others_seen(ask: _Asker) -> Check:
+def _others_seen(ask: _Asker, access: Access) -> Check:
     """Every GPU that the drivers show, whether torch has it or not."""
-    found, why, _ = ask(list_devices)
+    found, why, _ = ask(lambda: list_devices(access))
     if not found:
         return Check(name="GPUs seen", status=Status.MISSING, value="none", why=why)
     names = ", ".join(f"{info.name} {info.uuid}" for info in found)
@@ -391,9 +397,9 @@ def _clocks(
         Check(
             name="lock",
             status=Status.OK if state.can_lock else Status.NOTE,
-            value="possible" if state.can_lock else "not with these rights",
-            why=state.reason,
-            mend="" if state.can_lock else example,
+            value="rights" if state.can_lock else "no",
+            why=MAY_LOCK if state.can_lock else state.reason,
+            mend=example if NEEDS_RIGHTS in state.reason else "",
             facts={"can_lock": state.can_lock, "supported_mhz": list(clocks)},
         ),
         Check(

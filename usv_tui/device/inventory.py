@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from usv_tui.device.base import Identity
-from usv_tui.device.restore import DIRECT, LEVEL_FILE, Access, VendorError, load_nvml
-from usv_tui.errors import DeviceError
+from usv_tui.device.nvml_library import Nvml, short_pci
+from usv_tui.device.restore import DIRECT, LEVEL_FILE, Access
+from usv_tui.errors import DeviceError, TelemetryError
 from usv_tui.model import DeviceInfo
 
 MIN_PREFIX = 6
@@ -19,50 +20,42 @@ def list_devices(access: Access = DIRECT) -> list[DeviceInfo]:
 
 
 def _list_nvidia(access: Access) -> list[DeviceInfo]:
+    nvml = Nvml(access.nvml_library)
     try:
-        nvml = load_nvml(access.nvml_library)
-    except VendorError:
+        nvml.open()
+    except TelemetryError:
         return []
     try:
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
-        count = nvml.nvmlDeviceGetCount()
-    except nvml.NVMLError:
-        count, driver = 0, None
-    found = []
-    for index in range(count):
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid, name = (
-                _text(nvml.nvmlDeviceGetUUID(handle)),
-                _text(nvml.nvmlDeviceGetName(handle)),
-            )
-        except nvml.NVMLError:
-            continue
-        found.append(
-            DeviceInfo(
-                uuid=uuid,
-                name=name,
-                kind="nvidia",
-                pci=_nvidia_pci(nvml, handle),
-                driver=driver,
-                index=index,
-            )
-        )
-    nvml.nvmlShutdown()
-    return found
+        driver = nvml.ask("nvmlSystemGetDriverVersion")
+        return [
+            info
+            for index, handle in nvml.handles()
+            if (info := _nvidia_info(nvml, index, handle, driver)) is not None
+        ]
+    except TelemetryError:
+        return []
+    finally:
+        nvml.close()
 
 
-def _nvidia_pci(nvml: Any, handle: Any) -> str | None:
-    """`0000:17:00.0`, as the kernel writes it."""
-    try:
-        domain, _, rest = _text(nvml.nvmlDeviceGetPciInfo(handle).busId).partition(":")
-    except nvml.NVMLError:
+def _nvidia_info(nvml: Nvml, index: int, handle: Any, driver: str | None) -> DeviceInfo | None:
+    """What one board is; None without a UUID, by which alone it could be meant."""
+    ask = nvml.ask
+    uuid, pci = ask("nvmlDeviceGetUUID", handle), ask("nvmlDeviceGetPciInfo", handle)
+    if not uuid:
         return None
-    return f"{int(domain, 16):04x}:{rest}".lower()
+    return DeviceInfo(
+        uuid=_text(uuid),
+        name=_text(ask("nvmlDeviceGetName", handle) or "NVIDIA GPU"),
+        kind="nvidia",
+        pci=short_pci(_text(pci.busId)) if pci else None,
+        driver=driver and _text(driver),
+        index=index,
+    )
 
 
 def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _list_amd(access: Access) -> list[DeviceInfo]:

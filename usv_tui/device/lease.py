@@ -340,7 +340,7 @@ def _lock(
 
 
 def _kept_worry(kept: Entry) -> list[str]:
-    return [f"it was left locked at {kept.requested_mhz} MHz on purpose; that lock would go"]
+    return [f"usv-tui left it locked at {kept.requested_mhz} MHz; that lock would go"]
 
 
 def _consent(concerns: Sequence[str], *, force: bool) -> None:

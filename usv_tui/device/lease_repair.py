@@ -104,7 +104,7 @@ def _restore_taken(directory: LeaseDirectory, uuid: str, access: Access) -> Rest
     before = directory.read(uuid)
     kept = settle_old(directory, uuid, access, notes)
     if kept is not None:
-        text = f"{kept.name or uuid} is kept at {kept.requested_mhz} MHz on purpose"
+        text = f"{kept.name or uuid} is kept at {kept.requested_mhz} MHz, as it was left"
         return Restored(uuid=uuid, outcome="kept", message=text)
     if notes:
         return Restored(uuid=uuid, outcome="restored", message=notes[0])
@@ -128,7 +128,7 @@ def known_state(controller: ClockController, *, path: Path | None = None) -> Clo
         Owner.ELSEWHERE: f"by usv-tui on {entry.host}",
     }[owner_of(entry)]
     if entry.keep:
-        who = "on purpose: `usv-tui clocks unlock` undoes it"
+        who = "by usv-tui and left so: `usv-tui clocks unlock` undoes it"
     return msgspec.structs.replace(
         state,
         hold=ClockHold.PENDING,
@@ -159,8 +159,7 @@ def unlock(controller: ClockController, *, path: Path | None = None) -> str:
         if notes:
             return notes[0]
         if kept is None:
-            controller.undo(_plain_reset(controller))
-            return f"{controller.info.name}: reset, though no lock of ours was on record"
+            return _reset_unrecorded(controller)
         controller.undo(kept.undo)
         done = f"{controller.info.name}: unlocked from {kept.requested_mhz} MHz"
         try:
@@ -168,6 +167,25 @@ def unlock(controller: ClockController, *, path: Path | None = None) -> str:
         except ClockRefused as error:
             return f"{done}; {error}"
         return done
+
+
+def _reset_unrecorded(controller: HardwareClocks) -> str:
+    """Let go what may have been locked by other means; nothing of ours is on record.
+
+    Raises:
+        ClockError: a foreign lock shows, and could not be undone.
+    """
+    name, nothing = controller.info.name, "nothing of ours was locked"
+    state = controller.state()
+    if state.hold is ClockHold.FREE:
+        return f"{name}: {nothing}, its clocks are free"
+    try:
+        controller.undo(_plain_reset(controller))
+    except ClockError as error:
+        if state.hold is ClockHold.FOREIGN:
+            raise
+        return f"{name}: {nothing}; a reset all the same was refused: {error.message}"
+    return f"{name}: {nothing}; reset all the same"
 
 
 def _plain_reset(controller: HardwareClocks) -> ClockUndo:

@@ -5,6 +5,7 @@ What a driver does not know moves the quantity on to its next way, once and for 
 fetches all field values of a look; each entry has its own return code.
 """
 
+import functools
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,13 +24,12 @@ from usv_tui.device.nvml_library import (
     NOT_SUPPORTED,
     RESET_REQUIRED,
     UNINITIALIZED,
-    UNKNOWN,
     FieldBlock,
     Nvml,
-    error_code,
     short_pci,
 )
 from usv_tui.device.processes import foreign_pids
+from usv_tui.device.restore import COMPUTE_PROCESSES, nvml_code
 from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
 from usv_tui.model import REASON_WORDS, DeviceInfo, Reading
@@ -296,7 +296,8 @@ class NvmlTelemetry:
             ),
             _Quantity(
                 "others", Tier.RARE,
-                [_Way("nvmlDeviceGetComputeRunningProcesses", "pid", call=self._read_others)],
+                [_Way(name, "pid", call=functools.partial(self._read_others, name))
+                 for name in COMPUTE_PROCESSES],
             ),
         ]  # fmt: skip
 
@@ -362,7 +363,7 @@ class NvmlTelemetry:
         ids = [(field_id, 0) for field_id, _ in _LIMIT_MARGINS]
         try:
             values = FieldBlock(self._nvml.api, ids).fetch(self._handle)
-        except self._nvml.api.NVMLError:
+        except Exception:  # noqa: BLE001  a vendor binding may raise anything
             return ""
         known = [
             f"{name} {value.number}"
@@ -383,13 +384,9 @@ class NvmlTelemetry:
         start_ns = self._time.now_ns()
         try:
             values = self._block.fetch(self._handle)
-        except self._nvml.api.NVMLError as error:
-            for quantity in quantities:
-                self._fail(quantity, error_code(error), str(error))
-            return
         except Exception as error:  # noqa: BLE001  a vendor binding may raise anything
             for quantity in quantities:
-                self._fail(quantity, UNKNOWN, f"{type(error).__name__}: {error}")
+                self._fail(quantity, nvml_code(error), _first_line(error))
             return
         share_ns = (self._time.now_ns() - start_ns) // len(quantities)
         for quantity, (code, number, stamp_us, latency_us) in zip(quantities, values, strict=True):
@@ -408,15 +405,12 @@ class NvmlTelemetry:
         start_ns = self._time.now_ns()
         try:
             value = call()
-        except self._nvml.api.NVMLError as error:
-            self._fail(quantity, error_code(error), str(error))
-            if quantity.ways and quantity.way.call not in (None, call):
-                self._read_call(quantity)
         except _Unknowable as error:
             self._board.absent(quantity.name, str(error))
         except Exception as error:  # noqa: BLE001  a vendor binding may raise anything
-            code = 13 if isinstance(error, AttributeError) else UNKNOWN
-            self._fail(quantity, code, f"{type(error).__name__}: {error}")
+            self._fail(quantity, nvml_code(error), _first_line(error))
+            if quantity.ways and quantity.way.call not in (None, call):
+                self._read_call(quantity)
         else:
             self._take(quantity, value, self._time.now_ns() - start_ns, None)
 
@@ -501,15 +495,15 @@ class NvmlTelemetry:
         is_stuck = is_busy and self._board.unchanged_ns("power_mw") > STUCK_NS
         self._board.label("power_mw", _join(quantity.way.label, "stuck" if is_stuck else ""))
 
-    def _read_others(self) -> list[int]:
+    def _read_others(self, name: str) -> list[int]:
         """Foreign compute processes on the device."""
-        api = self._nvml.api
+        call = getattr(self._nvml.api, name)
         for attempt in range(4):
             try:
-                rows = api.nvmlDeviceGetComputeRunningProcesses(self._handle)
+                rows = call(self._handle)
                 break
-            except api.NVMLError as error:
-                code = error_code(error)
+            except Exception as error:
+                code = nvml_code(error)
                 if code == NOT_FOUND:
                     rows = []
                     break
@@ -531,6 +525,11 @@ class NvmlTelemetry:
 
 class _Unknowable(Exception):
     """A quantity that cannot be known here, though the call succeeds."""
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().split("\n", 1)[0]
+    return text if hasattr(error, "value") else f"{type(error).__name__}: {text}"
 
 
 def _join(*words: str) -> str:

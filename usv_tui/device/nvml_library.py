@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from usv_tui.device.base import Identity
+from usv_tui.device.restore import nvml_code
 from usv_tui.errors import TelemetryError, TelemetryOff
 
 INSTALL_HINT = "pip install nvidia-ml-py, and remove `pynvml` and `nvidia-ml-py3`"
@@ -23,7 +24,6 @@ INSTALL_HINT = "pip install nvidia-ml-py, and remove `pynvml` and `nvidia-ml-py3
 UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 1, 2, 3, 4
 NOT_FOUND, INSUFFICIENT_SIZE = 6, 7
 GPU_IS_LOST, RESET_REQUIRED = 15, 16
-UNKNOWN = 999
 
 _INIT_OFF = {
     NO_PERMISSION: ("no permission to use NVML", "in a container: start it with the GPU"),
@@ -87,12 +87,6 @@ def pynvml_versions() -> str:
     return ", ".join(found) or "of unknown origin"
 
 
-def error_code(error: BaseException) -> int:
-    """The NVML return code behind an exception, 999 when there is none."""
-    value = getattr(error, "value", UNKNOWN)
-    return value if isinstance(value, int) else UNKNOWN
-
-
 class Nvml:
     """An initialised NVML library, and the way from an identity to a handle."""
 
@@ -110,8 +104,8 @@ class Nvml:
         api = load_pynvml(self.library_path)
         try:
             api.nvmlInit()
-        except api.NVMLError as error:
-            code = error_code(error)
+        except Exception as error:
+            code = nvml_code(error)
             if code in _INIT_OFF:
                 raise TelemetryOff(*_INIT_OFF[code]) from error
             raise TelemetryError(f"NVML does not start: {error} ({code})") from error
@@ -144,8 +138,8 @@ class Nvml:
             ask = api.nvmlDeviceGetHandleByUUID if what == "UUID" else _by_pci(api)
             try:
                 return ask(name)
-            except api.NVMLError as error:
-                code = error_code(error)
+            except Exception as error:
+                code = nvml_code(error)
                 if code in (NO_PERMISSION, 17):
                     raise TelemetryOff(
                         f"no permission for {name}", "in a container: give it this GPU"
@@ -164,7 +158,7 @@ class Nvml:
             count = api.nvmlDeviceGetCount()
             if count == 1:
                 return api.nvmlDeviceGetHandleByIndex(0)
-        except api.NVMLError as error:
+        except Exception as error:
             raise TelemetryOff(f"NVML cannot open its only GPU: {error}") from error
         raise TelemetryOff("cannot tell which GPU is measured", f"NVML sees {count}")
 
@@ -173,17 +167,17 @@ class Nvml:
         api = self.api
         try:
             count = api.nvmlDeviceGetCount()
-        except api.NVMLError as error:
+        except Exception as error:
             raise TelemetryError(f"NVML cannot count its GPUs: {error}") from error
         for index in range(count):
-            with contextlib.suppress(api.NVMLError):
-                yield index, api.nvmlDeviceGetHandleByIndex(index)
+            if (handle := self.ask("nvmlDeviceGetHandleByIndex", index)) is not None:
+                yield index, handle
 
     def ask(self, call: str, *args: Any) -> Any:
         """The answer to one call, None when there is none: for facts that are asked for once."""
         try:
             return getattr(self.api, call)(*args)
-        except (self.api.NVMLError, AttributeError):
+        except Exception:  # noqa: BLE001  a binding may raise anything
             return None
 
     def _verify(self, handle: Any, identity: Identity) -> None:
@@ -235,8 +229,8 @@ def _plain(name: str) -> str:
 
 def short_pci(bus_id: str) -> str:
     """`00000000:17:00.0` as the kernel writes it."""
-    domain, _, rest = bus_id.partition(":")
-    return f"{int(domain, 16):04x}:{rest}".lower()
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
 
 
 class Field(NamedTuple):

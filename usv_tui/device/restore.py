@@ -4,6 +4,7 @@ Standard library only at import time (pynvml is imported when an NVIDIA device i
 the guardian must be ready within a fraction of a second and must not drag torch or Textual along.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -24,11 +25,19 @@ LEVEL_PATTERN = re.compile(r"[a-z_]{2,24}")
 NVML_UNINITIALIZED = 1
 NVML_NOT_SUPPORTED = 3
 NVML_FUNCTION_NOT_FOUND = 13
-NVML_RIGHTS = frozenset({4, 17})
+NVML_UNKNOWN = 999
+NVML_NO_PERMISSION = 4
+NVML_RIGHTS = frozenset({NVML_NO_PERMISSION, 17})
 """NO_PERMISSION, and OPERATING_SYSTEM: a control group keeps us from the device."""
 NVML_LOST = frozenset({15, 16})
 """GPU_IS_LOST and RESET_REQUIRED."""
 _FINAL = NVML_RIGHTS | NVML_LOST | {NVML_NOT_SUPPORTED, NVML_FUNCTION_NOT_FOUND}
+
+COMPUTE_PROCESSES = (
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetComputeRunningProcesses_v2",
+)
+"""Newest first. The name without a version hides which one is missing."""
 
 _ATTEMPTS = 3
 _RETRY_S = 0.2
@@ -56,6 +65,27 @@ class VendorError(Exception):
 # --- NVIDIA --------------------------------------------------------------------------------------
 
 
+def nvml_code(error: BaseException) -> int:
+    """The NVML return code behind whatever a binding raised; 999 for what is none of them.
+
+    A symbol that a library lacks comes as an NVMLError, as another exception of the binding, or as
+    an AttributeError where the binding itself lacks the function.
+    """
+    value = getattr(error, "value", None)
+    if isinstance(value, int):
+        return value
+    is_absent = isinstance(error, AttributeError) or "LibraryMismatch" in type(error).__name__
+    return NVML_FUNCTION_NOT_FOUND if is_absent else NVML_UNKNOWN
+
+
+def _vendor_error(error: Exception, what: str = "") -> "VendorError":
+    code = nvml_code(error)
+    text = str(error).strip().split("\n", 1)[0] or type(error).__name__
+    if code == NVML_FUNCTION_NOT_FOUND:
+        text = "this driver is too old: it lacks the call"
+    return VendorError(code, f"{what}: {text}" if what else text)
+
+
 def load_nvml(library: str | None) -> types.ModuleType:
     """The initialised `pynvml` module.
 
@@ -78,8 +108,8 @@ def load_nvml(library: str | None) -> types.ModuleType:
         pynvml.nvmlInit()
     except OSError as error:
         raise VendorError(-1, f"NVML cannot be loaded: {error}") from error
-    except pynvml.NVMLError as error:
-        raise VendorError(error.value, str(error)) from error
+    except Exception as error:
+        raise _vendor_error(error, "NVML does not start") from error
     module: types.ModuleType = pynvml
     return module
 
@@ -99,8 +129,8 @@ class NvmlDevice:
             handle = nvml.nvmlDeviceGetHandleByUUID(self._uuid)
             if self._uuid.startswith("MIG-"):
                 handle = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
-        except nvml.NVMLError as error:
-            raise VendorError(error.value, f"{self._uuid}: {error}") from error
+        except Exception as error:
+            raise _vendor_error(error, self._uuid) from error
         return handle
 
     def call(self, name: str, *args: Any) -> Any:
@@ -119,13 +149,10 @@ class NvmlDevice:
         return self._call(name, *args)
 
     def _call(self, name: str, *args: Any) -> Any:
-        function = getattr(self._nvml, name, None)
-        if function is None:
-            raise VendorError(NVML_FUNCTION_NOT_FOUND, f"{name} is not in this pynvml")
         try:
-            return function(self._handle, *args)
-        except self._nvml.NVMLError as error:
-            raise VendorError(error.value, str(error)) from error
+            return getattr(self._nvml, name)(self._handle, *args)
+        except Exception as error:
+            raise _vendor_error(error) from error
 
     def ask(self, name: str, *args: Any) -> Any:
         """The same for a getter: None when the device does not answer."""
@@ -134,13 +161,24 @@ class NvmlDevice:
         except VendorError:
             return None
 
-    def close(self) -> None:
-        """Balance the initialisation."""
+    def has(self, name: str) -> bool:
+        """True when the driver has this call; nothing is called."""
         try:
+            return self._nvml._nvmlGetFunctionPointer(name) is not None  # noqa: SLF001
+        except Exception:  # noqa: BLE001  a binding may raise anything
+            return False
+
+    def compute_processes(self) -> list[Any] | None:
+        """The processes that compute on it; drivers before 510 know an older form of the call."""
+        for name in COMPUTE_PROCESSES:
+            if (rows := self.ask(name)) is not None:
+                return list(rows)
+        return None
+
+    def close(self) -> None:
+        """Balance the initialisation. Never raises: there is nobody to mend it."""
+        with contextlib.suppress(Exception):
             self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError as error:
-            if error.value != NVML_UNINITIALIZED:
-                raise VendorError(error.value, str(error)) from error
 
 
 # --- AMD -----------------------------------------------------------------------------------------

@@ -337,9 +337,6 @@ class ClockDesk:
             text += " (ask again to lock in spite of that)"
         elif error.hint:
             text += f" ({error.hint})"
-        command = self.command(sm_mhz)
-        if command and command not in text:
-            text += f"; with the rights: {command}"
         self._refuse(text)
 
     def _unlock(self) -> None:
