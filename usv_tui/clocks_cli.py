@@ -136,7 +136,8 @@ def _status_lines(info: DeviceInfo, state: ClockState) -> list[str]:
     if middle:
         pairs.append(("to lock", f"{lock_command(info, middle)}   (for {middle} MHz)"))
         pairs.append(("to unlock", unlock_command(info)))
-    return [f"{info.name}  {info.uuid}", *[f"  {name:<10}{text}" for name, text in pairs]]
+    head = f"{plain.name(info.name)}  {plain.name(info.uuid)}"
+    return [head, *[f"  {name:<10}{plain.line(text)}" for name, text in pairs]]
 
 
 def _close(controller: ClockController) -> None:
@@ -159,8 +160,10 @@ def lock(args: argparse.Namespace, out: TextIO, access: Access, path: Path | Non
         _print_json(out, {"device": info, "clocks": lease.state, "notes": notes})
         return ExitCode.OK
     for note in notes:
-        _print(out, note)
-    _print(out, f"{info.name}: locked at {lease.sm_mhz} MHz, not yet verified under load")
+        _print(out, plain.line(note))
+    _print(
+        out, f"{plain.name(info.name)}: locked at {lease.sm_mhz} MHz, not yet verified under load"
+    )
     _print(out, f"it stays locked until: usv-tui clocks unlock --device {info.uuid}")
     return ExitCode.OK
 
@@ -172,7 +175,7 @@ def release(args: argparse.Namespace, out: TextIO, access: Access, path: Path | 
     if args.json:
         _print_json(out, {"device": info, "done": text})
     else:
-        _print(out, text)
+        _print(out, plain.line(text))
     return ExitCode.OK
 
 
@@ -189,7 +192,7 @@ def restore(args: argparse.Namespace, out: TextIO, access: Access, path: Path | 
 
 
 def _restored_line(result: Restored) -> str:
-    return f"{result.outcome}: {result.message}"
+    return plain.line(f"{result.outcome}: {result.message}")
 
 
 Action = Callable[[argparse.Namespace, TextIO, Access, Path | None], ExitCode]

@@ -1,12 +1,9 @@
 """`usv-tui doctor`: the terminal's part of the report, and how it is printed."""
 
-import json
 import locale
 import os
 import shutil
 from typing import TextIO
-
-import msgspec
 
 from usv_tui import plain
 from usv_tui.device.doctor import Check, Status, diagnose, to_json, to_text
@@ -17,11 +14,7 @@ from usv_tui.terminal import why_no_screen
 def run(device: str, *, as_json: bool, out: TextIO) -> int:
     """Print the report; 0 when the main job can run."""
     report = diagnose(device, terminal=terminal_checks(), state_dir=sessions_dir().parent)
-    if as_json:
-        # Escaped to ASCII: a device's name goes to a terminal here, too.
-        out.write(json.dumps(msgspec.json.decode(to_json(report)), indent=2) + "\n")
-    else:
-        out.write(plain.lines(to_text(report)))
+    out.write(to_json(report).decode() if as_json else plain.lines(to_text(report)))
     out.flush()
     return int(report.exit_code)
 

@@ -5,6 +5,7 @@ Whatever a library does, the report comes: every question that may hang has a ti
 """
 
 import contextlib
+import json
 import os
 import shutil
 import threading
@@ -16,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import platformdirs
 
+from usv_tui import plain
 from usv_tui.device.amd_smi import load_amdsmi
 from usv_tui.device.base import ClockController, TelemetrySource, Tier
 from usv_tui.device.clock_choice import MAY_LOCK, NEEDS_RIGHTS, lock_command
@@ -483,9 +485,9 @@ def _lines(check: Check, width: int) -> Iterable[str]:
     head = f"  {check.status:<5} {check.name:<{width}}  {check.value or '—'}"
     if check.why:
         head += f"  ({check.why})"
-    yield head.rstrip()
+    yield plain.line(head).rstrip()
     if check.mend:
-        yield f"  {'':<5} {'':<{width}}  -> {check.mend}"
+        yield plain.line(f"  {'':<5} {'':<{width}}  -> {check.mend}")
 
 
 def to_json(report: Report) -> bytes:
@@ -495,4 +497,5 @@ def to_json(report: Report) -> bytes:
         "exit_code": int(report.exit_code),
         "sections": msgspec.to_builtins(report.sections),
     }
-    return msgspec.json.format(msgspec.json.encode(body), indent=2) + b"\n"
+    # ASCII: also this goes to terminals, and a name may be half a character.
+    return json.dumps(body, indent=2).encode("ascii") + b"\n"

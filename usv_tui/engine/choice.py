@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from usv_tui import plain
 from usv_tui.engine.abilities import ask
 from usv_tui.engine.timers import ForeignTimer, GPUTimer, Timer, WallClock, WallTimer
 from usv_tui.engine.worker import choose_device, make_flusher
@@ -202,4 +203,4 @@ def warn(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("usv_tui."):
         frame = frame.f_back
         level += 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(plain.line(message), UserWarning, stacklevel=level)
