@@ -168,7 +168,7 @@ def test_csv_is_plain_and_json_is_true(words):
     out = io.StringIO()
     export.write_json(store, snapshot, out)
     assert out.getvalue().isascii()
-    assert json.loads(out.getvalue())["rows"][0]["name"] == words
+    assert json.loads(out.getvalue())["rows"][0]["name"] == json.loads(json.dumps(words))
 
 
 def _is_number(words):
