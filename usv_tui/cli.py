@@ -224,6 +224,7 @@ class _Plan:
         self._journal: Any = None
         self._save_note = ""
         self._target: Any = None
+        self._has_screen = False
         if args.until is not None:
             from usv_tui.session.goal import target_of
 
@@ -254,13 +255,14 @@ class _Plan:
 
     def connect(self) -> Any:
         """Build the live session and start the worker. Called when the screen is up."""
-        from usv_tui import environment, model, watch
+        from usv_tui import environment, model, terminal, watch
         from usv_tui.device.clocks import controller_for
         from usv_tui.engine import gate as gate_module
         from usv_tui.session import controller, goal, live
         from usv_tui.session import desk as desk_module
 
         args = self._args
+        terminal.leave_terminal(has_screen=self._has_screen)
         gate = gate_module.Gate()
         config = model.RunConfig(**(self._config | {"cache": model.CacheMode(args.cache)}))
         request = model.WorkRequest(
@@ -346,23 +348,32 @@ class _Plan:
         return self._finish(signals.number, is_over=is_over, is_told=True)
 
     def _start_capture(self) -> None:
+        import tempfile
+
         from usv_tui.session import capture
 
-        if self._journal is not None:
-            path = self._journal.path.with_suffix(".log")
-        else:
-            path = Path(os.environ.get("TMPDIR", "/tmp")) / f"usv-tui-{os.getpid()}.log"  # noqa: S108  removed when empty
-        self._capture = capture.OutputCapture(path)
-        self._capture.start()
+        try:
+            if self._journal is not None:
+                path = self._journal.path.with_suffix(".log")
+            else:
+                path = Path(tempfile.gettempdir()) / f"usv-tui-{secrets.token_hex(8)}.log"
+            self._capture = capture.OutputCapture(path)
+            self._capture.start()
+        except OSError as error:
+            raise UsageError(
+                f"no file for what the benchmarks print: {error.strerror or error}",
+                "--save PATH, or set TMPDIR to a writable directory",
+            ) from None
 
     # -- with the screen
 
     def on_screen(self) -> int:
         """The Textual app; the table stays on stdout when it is gone."""
-        from usv_tui import headless as front
+        from usv_tui.signals import Signals
         from usv_tui.tui.app import ScreenOptions, run_screen
 
         self._start_capture()
+        self._has_screen = True
         args = self._args
         options_ = ScreenOptions(
             title=self._suite,
@@ -374,18 +385,17 @@ class _Plan:
             or args.until is not None,
         )
         is_over = True
-        number = 0
         late: list[str] = []
-        try:
-            end = run_screen(self.connect, options_)
-            number = max(0, end.exit_code - 128)
-        finally:
+        with Signals().watch() as signals:
             try:
-                if self._session is not None:
-                    with front.Signals().watch() as signals:
-                        is_over = self._session.close(_signal_name(number), hurry=signals.event)
+                end = run_screen(self.connect, options_, signals=signals)
+                number = signals.number = max(0, end.exit_code - 128)
             finally:
-                late = self._capture.stop()
+                try:
+                    if self._session is not None:
+                        is_over = self._session.close(_signal_name(signals.number))
+                finally:
+                    late = self._capture.stop()
         for line in late[-20:]:
             _say(f"| {line}")
         return self._finish(number, is_over=is_over)

@@ -1,17 +1,13 @@
 """The front end without a screen: data on stdout, narration on stderr."""
 
-import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO
 
 from usv_tui import plain
 from usv_tui.errors import ExitCode
 from usv_tui.session.controller import LiveSession
 from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.signals import Signals
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 from usv_tui.units import MS, US, Unit, count, duration, fixed, time_unit, watts
 
@@ -22,38 +18,6 @@ _LINES_NS = 5 * NS_PER_S
 _MOST_ROWS = 6
 _NAME = 100
 """Characters of a row's name in a line of progress."""
-
-
-class Signals:
-    """TERM, HUP and INT end the run in order; the number is kept for the exit code.
-
-    The second one makes the end wait for nobody, the third one ends the process as it is: the
-    guardian puts the clocks back.
-    """
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.event = threading.Event()
-        self.hurry = threading.Event()
-
-    @contextmanager
-    def watch(self) -> Iterator["Signals"]:
-        """Handle the signals for as long as the context lasts."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {n: signal.signal(n, self._take) for n in numbers}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _take(self, number: int, _frame: object) -> None:
-        self.number = self.number or number
-        if self.hurry.is_set():
-            os._exit(128 + self.number)
-        if self.event.is_set():
-            self.hurry.set()
-        self.event.set()
 
 
 def run(

@@ -1,6 +1,9 @@
-"""Is there a terminal that a screen may be drawn on?"""
+"""The controlling terminal: may a screen be drawn on it, and the user's code kept away from it."""
 
+import fcntl
 import os
+import signal
+import termios
 
 
 def why_no_screen() -> str:
@@ -26,6 +29,30 @@ def why_no_screen() -> str:
     finally:
         os.close(fd)
     return ""
+
+
+def leave_terminal(*, has_screen: bool) -> None:
+    """Let go of the controlling terminal: `getpass`, curses and children find none to read from.
+
+    Descriptors that are open already work as before, and the terminal still sends its signals to
+    our process group. Where we lead the session it would not: then it is left for a screen only,
+    which reads Ctrl-C as a key and the end of the terminal as such.
+    """
+    is_leader = os.getsid(0) == os.getpid()
+    if is_leader and not has_screen:
+        return
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return  # there is none to leave
+    # The leader's farewell hangs up on its whole group, and that is us.
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN) if is_leader else None
+    try:
+        fcntl.ioctl(fd, termios.TIOCNOTTY)
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGHUP, handler)
+        os.close(fd)
 
 
 def _is_tty(fd: int) -> bool:

@@ -1,4 +1,5 @@
-"""User code's output: file descriptors 1 and 2 go to an append-only file while a session runs.
+"""User code's streams: while a session runs, descriptors 1 and 2 go to an append-only file, and
+there is nothing to read on 0: the keyboard is the screen's.
 
 A file and not a pipe: a pipe that nobody drains would block the benchmark. It works for Python,
 C and child processes alike, and for a logging handler made before the session began.
@@ -6,6 +7,7 @@ C and child processes alike, and for a logging handler made before the session b
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import io
 import os
@@ -37,29 +39,35 @@ class OutputCapture:
         self.real_stdout: int = -1
         """A private duplicate of the caller's stdout."""
         self.real_stderr: int = -1
+        self._real_stdin = -1
         self._read_fd = -1
         self._partial = b""
-        self._saved_streams: tuple[TextIO, TextIO] | None = None
+        self._saved_streams: tuple[TextIO, TextIO, TextIO] | None = None
 
     def start(self) -> None:
         """Redirect. Raises OSError when the file cannot be made."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        fd = _open(self.path, flags)
-        self._read_fd = _open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        os.lseek(self._read_fd, 0, os.SEEK_END)
+        fd, self.path = _new_file(self.path)
+        self._read_fd = _open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         _flush_everything()
+        self._real_stdin = _duplicate(0)
         self.real_stdout = _duplicate(1)
         self.real_stderr = _duplicate(2)
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
+        null = _open(Path(os.devnull), os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null, 0)
+        os.close(null)
         self.point_streams()
 
     def point_streams(self) -> None:
         """Give user code real text streams on fds 1 and 2 (fileno, encoding, not a tty)."""
         if self._saved_streams is None:
-            self._saved_streams = (sys.stdout, sys.stderr)
+            self._saved_streams = (sys.stdin, sys.stdout, sys.stderr)
+        sys.stdin = io.TextIOWrapper(
+            io.BufferedReader(io.FileIO(0, "rb", closefd=False)), encoding="utf-8"
+        )
         sys.stdout = _text_stream(1)
         sys.stderr = _text_stream(2)
 
@@ -100,8 +108,9 @@ class OutputCapture:
             return []
         _flush_everything()
         if self._saved_streams is not None:
-            sys.stdout, sys.stderr = self._saved_streams
+            sys.stdin, sys.stdout, sys.stderr = self._saved_streams
             self._saved_streams = None
+        os.dup2(self._real_stdin, 0)
         os.dup2(self.real_stdout, 1)
         os.dup2(self.real_stderr, 2)
         lines = self._skip_flood(1 << 16)
@@ -110,9 +119,9 @@ class OutputCapture:
         if self._partial:
             lines.append(clean_line(self._partial.decode("utf-8", "replace")))
             self._partial = b""
-        for fd in (self.real_stdout, self.real_stderr, self._read_fd):
+        for fd in (self._real_stdin, self.real_stdout, self.real_stderr, self._read_fd):
             os.close(fd)
-        self.real_stdout = self.real_stderr = self._read_fd = -1
+        self._real_stdin = self.real_stdout = self.real_stderr = self._read_fd = -1
         with contextlib.suppress(OSError):
             if self.path.stat().st_size == 0:
                 self.path.unlink()
@@ -127,9 +136,29 @@ def _duplicate(fd: int) -> int:
         return _open(Path(os.devnull), os.O_RDWR | os.O_CLOEXEC)
 
 
+_NAMES_TRIED = 100
+
+
+def _new_file(wanted: Path) -> tuple[int, Path]:
+    """A file that nobody had before, ours alone: what is there already is somebody else's.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND | os.O_CLOEXEC
+    for number in range(1, _NAMES_TRIED):
+        name = wanted if number == 1 else wanted.with_suffix(f".{number}{wanted.suffix}")
+        with contextlib.suppress(FileExistsError):
+            return _above(os.open(name, flags, 0o600)), name
+    raise FileExistsError(errno.EEXIST, "all names for the log are taken", str(wanted))
+
+
 def _open(path: Path, flags: int) -> int:
-    """Open a file above the standard three: where these are closed, their numbers are free."""
-    fd = os.open(path, flags, 0o644)
+    return _above(os.open(path, flags))
+
+
+def _above(fd: int) -> int:
+    """The same file above the standard three: where these are closed, their numbers are free."""
     if fd > 2:
         return fd
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -15,6 +15,7 @@ from collections import deque
 
 import msgspec
 
+from usv_tui import signals
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import work
 from usv_tui.model import WorkRequest
@@ -63,10 +64,10 @@ def main() -> int:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # A crash leaves the Python stack that it happened in at the end of the session's log.
     faulthandler.enable()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # They come to the whole group; the parent decides. No SIG_IGN: programs that a benchmark
-        # starts would inherit it.
-        signal.signal(number, lambda *_: None)
+    # Those to the whole group are the parent's to decide on, and it has them; those of this process
+    # alone it must be told. No SIG_IGN: programs that a benchmark starts would inherit it.
+    signals.take(signals.TO_THE_GROUP, lambda *_: None)
+    signals.take(signals.TO_ONE, lambda number, _: os.kill(os.getppid(), number))
     sender = _Sender(int(os.environ.pop("USV_TUI_RECORDS_FD")))
     commands_pipe = os.fdopen(os.dup(0), "rb")
     null = os.open(os.devnull, os.O_RDONLY)

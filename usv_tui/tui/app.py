@@ -11,8 +11,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,11 +21,13 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.strip import Strip
 
+from usv_tui import signals as ours
 from usv_tui.errors import UsvError
+from usv_tui.signals import Signals
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 from usv_tui.tui import text
 from usv_tui.tui.canvas import Canvas, Stage
-from usv_tui.tui.driver import Hangup, TtyDriver, restore_terminal
+from usv_tui.tui.driver import Hangup, TtyDriver, restore_terminal, wait_for_foreground
 from usv_tui.tui.look import DEFAULT_THEME, Look, make_look, wants_ascii
 
 if TYPE_CHECKING:  # numpy behind them must not be imported before the first paint
@@ -48,18 +51,23 @@ class ScreenEnd(NamedTuple):
     """How the screen ended."""
 
     reason: str
-    """quit, interrupt, terminated, hangup or ended."""
+    """quit, interrupt, terminated, hangup, ended or the name of another signal."""
     exit_code: int
     """0, or 128 + the signal."""
 
 
 _QUIT = ScreenEnd("quit", 0)
 _ENDED = ScreenEnd("ended", 0)
-_SIGNALS = {
-    signal.SIGINT: ScreenEnd("interrupt", 128 + signal.SIGINT),
-    signal.SIGTERM: ScreenEnd("terminated", 128 + signal.SIGTERM),
-    signal.SIGHUP: ScreenEnd("hangup", 128 + signal.SIGHUP),
+_WORDS = {
+    signal.SIGINT: "interrupt",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "hangup",
 }
+
+
+def _ended_by(number: int) -> ScreenEnd:
+    word = _WORDS.get(signal.Signals(number)) or signal.Signals(number).name
+    return ScreenEnd(word, 128 + number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,7 @@ def run_screen(
     connect: "Callable[[], Controller]",
     options: ScreenOptions | None = None,
     time_source: TimeSource | None = None,
+    signals: Signals | None = None,
 ) -> ScreenEnd:
     """Show a session until its end; the terminal is as before on every way out.
 
@@ -93,6 +102,7 @@ def run_screen(
         connect: makes the session; called right after the first paint, in this thread.
         options: how to show it.
         time_source: the session's clock.
+        signals: who handles the signals that end a run, when somebody does already.
 
     Raises:
         OSError: there is no terminal.
@@ -100,10 +110,14 @@ def run_screen(
     """
     options = options or ScreenOptions()
     app = UsvApp(connect, options, time_source)
-    try:
-        end = app.run(mouse=options.mouse)
-    finally:
-        restore_terminal()
+    # Before the loop, which would handle Ctrl-C in its own way, and in forked children as well.
+    with nullcontext(signals) if signals is not None else Signals().watch() as watched:
+        watched.on_end = app.end_by
+        try:
+            end = app.run(mouse=options.mouse)
+        finally:
+            watched.on_end = None
+            restore_terminal()
     if app.failure is not None:
         raise app.failure
     return end or _QUIT
@@ -146,7 +160,8 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         self._tick_handle: asyncio.TimerHandle | None = None
         self._painted_s = 0.0
         self._cpu_shares = _Share()
-        self._saved_handlers: dict[int, Any] = {}
+        self._our_loop: asyncio.AbstractEventLoop | None = None
+        self._signalled: ScreenEnd | None = None
 
     @property
     def bytes_written(self) -> int:
@@ -186,12 +201,26 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         self._capture_stderr = sys.stderr  # type: ignore[assignment]
 
     def on_mount(self) -> None:
-        """Every signal that would end the program ends it in order."""
+        """From now on a signal reaches the loop."""
+        self._our_loop = asyncio.get_running_loop()
+        if self._signalled is not None:
+            self.exit(self._signalled)
         if isinstance(self._driver, TtyDriver):
-            loop = asyncio.get_running_loop()
-            for number, end in _SIGNALS.items():
-                self._saved_handlers[number] = signal.getsignal(number)
-                loop.add_signal_handler(number, self.exit, end)
+            self._handle_stops()
+
+    def _handle_stops(self) -> None:
+        """The terminal is the shell's while the program is stopped."""
+        for number, deed in ((signal.SIGTSTP, self._suspend), (signal.SIGCONT, self._go_on)):
+            ours.take([number], partial(self._from_handler, deed))
+
+    def _from_handler(self, deed: Callable[[], None], *_: object) -> None:
+        if self._our_loop is not None and not self._our_loop.is_closed():
+            self._our_loop.call_soon_threadsafe(deed)
+
+    def end_by(self, number: int) -> None:
+        """A signal ends the screen; called from its handler."""
+        self._signalled = _ended_by(number)
+        self._from_handler(partial(self.exit, self._signalled))
 
     def on_ready(self) -> None:
         """The skeleton is on the screen: now the heavy things."""
@@ -230,6 +259,8 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         if self._exit:
             return
         try:
+            if isinstance(self._driver, TtyDriver):
+                self._driver.look_at_size()
             self.frame()
         except Exception as error:  # noqa: BLE001  a callback of the loop: nobody above handles it
             self._handle_exception(error)
@@ -328,14 +359,14 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         presenter = self.presenter
         if presenter is None:
             if key in ("q", "ctrl+c"):
-                self.exit(_QUIT if key == "q" else _SIGNALS[signal.SIGINT])
+                self.exit(_QUIT if key == "q" else _ended_by(signal.SIGINT))
             return
         now_ns = self._time.now_ns()
         action = presenter.press(key, character, now_ns)
         if action == "quit":
             self.exit(_QUIT)
         elif action == "interrupt":
-            self.exit(_SIGNALS[signal.SIGINT])
+            self.exit(_ended_by(signal.SIGINT))
         elif action == "suspend":
             self._suspend()
         elif action == "screenshot":
@@ -368,7 +399,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
 
     def on_hangup(self, _: Hangup) -> None:
         """The terminal is gone."""
-        self.exit(_SIGNALS[signal.SIGHUP])
+        self.exit(_ended_by(signal.SIGHUP))
 
     def _take_picture(self) -> None:
         """The screen as an SVG file."""
@@ -386,16 +417,26 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
     def _suspend(self) -> None:
         """Stop the program as the shell's job control does; here it goes on after `fg`."""
         driver, controller = self._driver, self._controller
-        assert controller is not None
         if not isinstance(driver, TtyDriver):
             return
-        with controller.gate.hold(GATE_NS):
+        with controller.gate.hold(GATE_NS) if controller is not None else nullcontext():
             driver.suspend_application_mode()
+            ours.give_back([signal.SIGTSTP])
             os.kill(0, signal.SIGTSTP)
+            wait_for_foreground()
+            self._handle_stops()
             driver.resume_application_mode()
         if self.presenter is not None:
             self.presenter.resume()
         self._must_forget = True
+        self._frame_soon()
+
+    def _go_on(self) -> None:
+        """The program was stopped without a warning and goes on: take the terminal anew."""
+        if isinstance(self._driver, TtyDriver):
+            self._driver.take_again()
+            self._must_forget = True
+            self._frame_soon()
 
     def _fatal_error(self) -> None:
         """An error in our code: leave in order; the caller raises it with its own traceback."""
@@ -406,12 +447,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         for handle in (self._tick_handle, self._key_frame):
             if handle is not None:
                 handle.cancel()
-        loop = asyncio.get_running_loop()
-        for number, handler in self._saved_handlers.items():
-            loop.remove_signal_handler(number)
-            with suppress(TypeError):  # a handler that was not set from Python
-                signal.signal(number, handler)
-        self._saved_handlers.clear()
+        ours.give_back([signal.SIGTSTP, signal.SIGCONT])
         await super()._shutdown()
 
 

@@ -15,6 +15,7 @@ import signal
 import struct
 import termios
 import time
+from pathlib import Path
 from typing import Any
 
 from textual import constants, events
@@ -24,12 +25,15 @@ from textual.driver import Driver
 from textual.geometry import Size
 from textual.message import Message
 
+from usv_tui import signals
+
 TTY = "/dev/tty"
 READ_BYTES = 1 << 16
 MAX_PENDING_BYTES = 1 << 20
 """What a stalled terminal may have waiting; beyond it, output is dropped and painted anew later."""
 FALLBACK_SIZE = (80, 24)
 RESTORE_WAIT_S = 0.2
+_FOREGROUND_S = 0.1
 
 _ENTER = (
     "\x1b[?1049h"  # the alternate screen
@@ -99,6 +103,23 @@ def _write_within(fd: int, data: bytes, seconds: float) -> bytes:
     return bytes(rest)
 
 
+def wait_for_foreground() -> None:
+    """Stay stopped, as the terminal would make us, while the shell runs this job in the background."""
+    while not _is_foreground():
+        os.kill(0, signal.SIGTTOU)
+        time.sleep(_FOREGROUND_S)  # where nobody could continue us, stopping is ignored
+
+
+def _is_foreground() -> bool:
+    """As the leader of our session sees it: this process may have left the terminal itself."""
+    try:
+        stat = Path(f"/proc/{os.getsid(0)}/stat").read_text(encoding="utf-8", errors="replace")
+        foreground = int(stat.rpartition(")")[2].split()[5])
+    except (OSError, ValueError, IndexError):
+        return True
+    return foreground in (-1, os.getpgrp())
+
+
 class Hangup(Message):
     """The terminal is gone."""
 
@@ -129,6 +150,7 @@ class TtyDriver(Driver):
         self._is_flush_planned = False
         self._is_active = False
         self._is_lost = False
+        self._told_size = Size(0, 0)
         self._parser_timer: asyncio.TimerHandle | None = None
         self.bytes_written = 0
 
@@ -222,7 +244,13 @@ class TtyDriver(Driver):
 
     def _send_size(self) -> None:
         size = Size(*self._terminal_size())
+        self._told_size = size
         self._app.post_message(events.Resize(size, size))
+
+    def look_at_size(self) -> None:
+        """Tell of a size that no signal told: nobody gets one for a terminal that nobody controls."""
+        if self._is_active and self._terminal_size() != self._told_size:
+            self._send_size()
 
     def start_application_mode(self) -> None:
         """Take the terminal: raw keys, alternate screen, no cursor."""
@@ -230,10 +258,16 @@ class TtyDriver(Driver):
             with contextlib.suppress(termios.error):  # a terminal without attributes is still one
                 _taken.attributes = termios.tcgetattr(self._fd)
             _taken.fd = self._fd
-        self._set_raw()
         self._is_active = True
         self._loop.add_reader(self._fd, self._on_readable)
-        self._loop.add_signal_handler(signal.SIGWINCH, self._send_size)
+        signals.take([signal.SIGWINCH], lambda *_: self._loop.call_soon_threadsafe(self._send_size))
+        self.take_again()
+
+    def take_again(self) -> None:
+        """Set all modes, whatever the terminal's are; nothing when it is not taken."""
+        if not self._is_active:
+            return
+        self._set_raw()
         self.write(_ENTER + (_MOUSE_ON if self._mouse else ""))
         self.flush()
         self._send_size()
@@ -286,7 +320,7 @@ class TtyDriver(Driver):
             return
         self._is_active = False
         self._loop.remove_reader(self._fd)
-        self._loop.remove_signal_handler(signal.SIGWINCH)
+        signals.give_back([signal.SIGWINCH])
         if self._parser_timer is not None:
             self._parser_timer.cancel()
             self._parser_timer = None
