@@ -316,8 +316,9 @@ class _Plan:
     def headless(self) -> int:
         """Narration on stderr, data on stdout."""
         from usv_tui import headless as front
+        from usv_tui.signals import Signals
 
-        signals = front.Signals()
+        signals = Signals()
         with signals.watch():
             self._start_capture()
             voice = os.fdopen(

@@ -104,3 +104,16 @@ class TelemetryOff(TelemetryError):
 
 class DeviceLost(TelemetryError):
     """The device fell off the bus or needs a reset."""
+
+
+def one_line(error: BaseException) -> str:
+    """A foreign exception in a line: its class and the first line of its text."""
+    name = type(error).__name__
+    if name == "BdbQuit":
+        return "BdbQuit: the debugger found no keyboard: benchmarks have no stdin"
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001  the text is made by the user's class
+        text = f"its text raises {type(failure).__name__}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{name}: {lines[0]}" if lines else name

@@ -5,11 +5,13 @@ to end it, and a lock or a terminal of ours would be given back twice.
 """
 
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -33,7 +35,7 @@ TO_ONE = ENDING[6:]
 _ALWAYS = (signal.SIGINT, signal.SIGTERM)
 """Handled even where whoever started us had them ignored, as shells do in the background."""
 
-_taken: dict[int, tuple[Handler, object]] = {}
+_taken: dict[int, tuple[Handler, Any]] = {}
 """Our handlers, and what was there before."""
 _forgotten: list[Callable[[], object]] = []
 _saved = threading.local()
@@ -64,9 +66,9 @@ def give_back(numbers: Iterable[int]) -> None:
             _put_back(number, *found)
 
 
-def _put_back(number: int, handler: Handler, before: object) -> None:
+def _put_back(number: int, handler: Handler, before: Any) -> None:
     if signal.getsignal(number) == handler:
-        signal.signal(number, signal.SIG_DFL if before is None else before)  # type: ignore[arg-type]
+        signal.signal(number, signal.SIG_DFL if before is None else before)
 
 
 def forget_at_fork(forget: Callable[[], object]) -> None:
@@ -98,9 +100,42 @@ def _after_in_child() -> None:
     for number, (handler, before) in _taken.items():
         _put_back(number, handler, before)
     _taken.clear()
-    for forget in _forgotten:
-        forget()
-    _unblock()
+    try:
+        for forget in _forgotten:
+            forget()
+        _unblock()
+    except KeyboardInterrupt:
+        # Raised here it would be reported and lost: the child ends as by an unhandled Ctrl-C.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class Flag(threading.Event):
+    """An event that a signal handler may set, even one that interrupts a `wait` for it.
+
+    The lock of an ordinary one is not for that: the handler would wait for the code below it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._words: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_up = False
+
+    def is_set(self) -> bool:
+        """True once it was set."""
+        return self._is_up
+
+    def set(self) -> None:
+        """Set it, and wake who waits."""
+        self._is_up = True
+        self._words.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """True when it is set, at the latest after `timeout` seconds."""
+        if not self._is_up:
+            with suppress(queue.Empty):
+                self._words.get(timeout=timeout)
+        return self._is_up
 
 
 class Signals:
@@ -108,7 +143,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.number = 0
-        self.event = threading.Event()
+        self.event = Flag()
         self.on_end: Callable[[int], object] | None = None
         """Called from the handler."""
 

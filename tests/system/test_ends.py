@@ -12,6 +12,8 @@ from tests.fakes.program import QUICK, Program, differences, finish, samples, wa
 from tests.fakes.suites import HANG, HEAD, TWO, late
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+OTHERS = [signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGALRM]
+"""What batch systems and timers send."""
 SOON_S = 3
 """About 0.7 s on a quiet machine, a hang included; a busy one may take a while to start to end."""
 ENDLESS = ("--headless", *QUICK, "--max-time", "100")
@@ -65,12 +67,12 @@ def start(program):
         run.stop()
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda n: n.name)
+@pytest.mark.parametrize("number", [*SIGNALS, *OTHERS], ids=lambda n: n.name)
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
 def test_a_signal_in_the_middle_keeps_everything(program, start, number, isolate):
     """O1, U7: the table, a whole session that says it is partial and why, 128+n, soon."""
     run = start(program.write(TWO), *ENDLESS, *isolate, "--json", "out.json")
-    run.says("round ")
+    run.says("measuring  round ")
 
     code, seconds = run.end(number)
 
@@ -127,7 +129,29 @@ def test_a_signal_while_the_file_is_imported_ends_the_program(program, start):
     assert "Traceback" not in run.err.read_text()
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda n: n.name)
+@pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
+def test_a_timer_of_the_users_ends_the_run_in_order(program, start, isolate):
+    """An alarm that nobody handles, and a limit of CPU time: the table comes, and 128+n."""
+    run = start(program.write(f"import signal; signal.alarm(2)\n{TWO}"), *ENDLESS, *isolate)
+
+    assert finish(run.process, 30).code == 128 + signal.SIGALRM
+    assert "good" in run.out.read_text()
+
+
+def test_a_handler_of_the_users_is_respected(program, start):
+    """A signal that the file handles is the file's, and the run goes on."""
+    action = "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('mine', flush=True))"
+    file = program.write(f"{action}\n{TWO}")
+    run = start(file, *ENDLESS, "--isolate")
+    run.says("measuring  round ")
+    [child] = children(run.process.pid)
+
+    os.kill(child, signal.SIGUSR1)
+    run.says("| mine")
+    assert run.end(signal.SIGTERM)[0] == 143
+
+
+@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGUSR1], ids=lambda n: n.name)
 def test_a_signal_to_the_whole_group_ends_the_run_in_order(program, start, number):
     """Ctrl-C or a hang-up reaches isolated user code as well: it neither dies nor hides it."""
     run = start(program.write(TWO), *ENDLESS, "--isolate")

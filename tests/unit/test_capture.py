@@ -311,13 +311,60 @@ def test_a_log_that_cannot_be_made_leaves_the_streams_alone(tmp_path):
     assert capture.stop() == []
 
 
-def test_an_older_log_is_added_to(tmp_path):
-    """A file that is there already is not emptied, and its lines are not shown again."""
-    path = tmp_path / "log"
-    path.write_text("from before\n")
+@pytest.mark.parametrize("kind", ["file", "symlink", "dangling", "fifo", "directory"])
+def test_what_is_there_already_is_left_alone(tmp_path, kind):
+    """A file, link, pipe or folder of the log's name is somebody else's: the log takes another."""
+    path, other = tmp_path / "run.log", tmp_path / "other"
+    if kind == "file":
+        path.write_text("before")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(other)
+        if kind == "symlink":
+            other.write_text("before")
     capture = OutputCapture(path)
     capture.start()
     print("new")
 
     assert capture.stop() == ["new"]
-    assert path.read_text() == "from before\nnew\n"
+    assert capture.path == tmp_path / "run.2.log"
+    assert capture.path.read_text() == "new\n"
+    assert capture.path.stat().st_mode & 0o777 == 0o600
+    assert path.is_symlink() or path.exists()
+    assert not other.exists() or other.read_text() == "before"
+
+
+# -- nothing to read
+
+
+def test_there_is_no_keyboard(tmp_path):
+    """`input` says so, whoever reads on is at the end, and afterwards stdin is the caller's."""
+    done = run(
+        """
+        capture.start()
+        said = []
+        try:
+            input("name? ")
+        except EOFError as error:
+            said.append(str(error))
+        said += [os.read(0, 10), sys.stdin.read(), list(sys.stdin), sys.stdin.isatty()]
+        said.append(subprocess.run(["cat"], capture_output=True).stdout)
+        capture.stop()
+        print(said, input())
+        """,
+        redirect=f"< {_lines(tmp_path)}",
+    )(tmp_path / "log")
+
+    assert done.stderr == ""
+    assert done.stdout == (
+        "['it read from the keyboard: benchmarks have no stdin', b'', '', [], False, b''] typed\n"
+    )
+
+
+def _lines(folder):
+    path = folder / "typed.txt"
+    path.write_text("typed\n")
+    return path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from usv_tui.errors import ExitCode, UsvError
+from usv_tui.errors import ExitCode, UsvError, one_line
 from usv_tui.units import in_unit, time_unit
 
 
@@ -114,13 +114,8 @@ class BenchmarkFailed(UsvError):
     def __init__(
         self, results: Mapping[str, Measurement], errors: Mapping[str, BaseException]
     ) -> None:
-        said = "; ".join(f"{name}: {_one_line(error)}" for name, error in errors.items())
+        said = "; ".join(f"{name}: {one_line(error)}" for name, error in errors.items())
         hint = f"the other {len(results)} are in .results" if results else ""
         super().__init__(f"{len(errors)} of {len(errors) + len(results)} failed: {said}", hint)
         self.results = dict(results)
         self.errors = dict(errors)
-
-
-def _one_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -23,7 +23,7 @@ from usv_tui.engine.levelling import MIN_NS, Levelling
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.schedule import Schedule
 from usv_tui.engine.timers import Failure, Slot, Timer, beside
-from usv_tui.errors import UsageError
+from usv_tui.errors import UsageError, one_line
 from usv_tui.model import BenchInfo, Benchmark, CacheMode, Flag, Notice, RowState, RunConfig, Suite
 from usv_tui.records import (
     AnyRecord,
@@ -906,7 +906,7 @@ class Runner:
             row.retries -= 1
             self._retry_at[row.bench] = self._round + 1
             self._schedule.set(slot, 0)
-            self._note("out of memory, retrying", row, {"message": _one_line(error)}, level="warn")
+            self._note("out of memory, retrying", row, {"message": one_line(error)}, level="warn")
             return
         self._fail(row, error)
 
@@ -919,7 +919,7 @@ class Runner:
     def _fail(self, row: Row, error: BaseException, kind: str = "") -> None:
         """Retire a row with its traceback; the others go on, unless the device is lost."""
         row.is_failed = True
-        message = _one_line(error)
+        message = one_line(error)
         fatal = any(word in message for word in _FATAL_WORDS)
         if not kind:
             kind = failure_kind(error, 0 if row.slot is None else 1)
@@ -936,16 +936,6 @@ class Runner:
 def _plain(value: Any) -> Any:
     """A parameter as the journal can keep it."""
     return value if isinstance(value, bool | int | float | str | None) else str(value)
-
-
-def _one_line(error: BaseException) -> str:
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception as failure:  # noqa: BLE001  the text is made by the user's class
-        text = f"its text raises {type(failure).__name__}"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{name}: {lines[0]}" if lines else name
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -1,5 +1,6 @@
-"""User code's streams: while a session runs, descriptors 1 and 2 go to an append-only file, and
-there is nothing to read on 0: the keyboard is the screen's.
+"""User code's streams: descriptors 1 and 2 go to an append-only file while a session runs.
+
+On descriptor 0 there is nothing to read: the keyboard is the screen's.
 
 A file and not a pipe: a pipe that nobody drains would block the benchmark. It works for Python,
 C and child processes alike, and for a logging handler made before the session began.
@@ -29,6 +30,28 @@ def clean_line(raw: str) -> str:
     shown = raw.rstrip("\r").rsplit("\r", 1)[-1]
     shown = _CONTROL.sub("", _ESCAPES.sub("", shown)).expandtabs(4).rstrip()
     return shown if len(shown) <= MAX_LINE else shown[: MAX_LINE - 1] + "…"
+
+
+class NoKeyboard(io.TextIOWrapper):
+    """Standard input at its end; who asks for a line of it hears why there is none."""
+
+    def __init__(self) -> None:
+        raw = io.FileIO(0, "rb", closefd=False)
+        super().__init__(io.BufferedReader(raw), encoding="utf-8", errors="replace")
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
+        """The next line, which is what `input` wants."""
+        line = super().readline(size)
+        if not line:
+            raise EOFError("it read from the keyboard: benchmarks have no stdin")
+        return line
+
+    def __next__(self) -> str:  # type: ignore[override]
+        """A loop over the lines has none to do."""
+        line = super().readline()
+        if not line:
+            raise StopIteration
+        return line
 
 
 class OutputCapture:
@@ -65,9 +88,7 @@ class OutputCapture:
         """Give user code real text streams on fds 1 and 2 (fileno, encoding, not a tty)."""
         if self._saved_streams is None:
             self._saved_streams = (sys.stdin, sys.stdout, sys.stderr)
-        sys.stdin = io.TextIOWrapper(
-            io.BufferedReader(io.FileIO(0, "rb", closefd=False)), encoding="utf-8"
-        )
+        sys.stdin = NoKeyboard()
         sys.stdout = _text_stream(1)
         sys.stderr = _text_stream(2)
 

@@ -20,6 +20,7 @@ from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import work
 from usv_tui.model import WorkRequest
 from usv_tui.records import AnyRecord, Command, Samples, encode_batch
+from usv_tui.session.capture import NoKeyboard
 from usv_tui.session.live import read_frame, write_frame
 from usv_tui.timesource import MonotonicTime
 
@@ -72,6 +73,7 @@ def main() -> int:
     commands_pipe = os.fdopen(os.dup(0), "rb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
+    sys.stdin = NoKeyboard()
     first = read_frame(commands_pipe)
     if first is None:
         return 0

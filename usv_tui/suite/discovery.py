@@ -17,7 +17,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-from usv_tui.errors import SuiteError, UsageError
+from usv_tui.errors import SuiteError, UsageError, one_line
 from usv_tui.model import Benchmark, Skipped, Suite
 from usv_tui.suite.authoring import REGISTRY, Definition
 from usv_tui.suite.rows import (
@@ -159,7 +159,8 @@ def _import_error(path: Path, full: str, error: BaseException) -> SuiteError:
             f"{where}: the file called exit while it was imported",
             "guard what only a script does with if __name__ == '__main__':",
         )
-    last = traceback.format_exception_only(error)[-1].strip()
+    is_syntax = isinstance(error, SyntaxError)
+    last = traceback.format_exception_only(error)[-1].strip() if is_syntax else one_line(error)
     hint = ""
     if isinstance(error, ModuleNotFoundError):
         hint = f"install it for {sys.executable}"

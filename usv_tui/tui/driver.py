@@ -14,6 +14,7 @@ import select
 import signal
 import struct
 import termios
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -104,10 +105,11 @@ def _write_within(fd: int, data: bytes, seconds: float) -> bytes:
 
 
 def wait_for_foreground() -> None:
-    """Stay stopped, as the terminal would make us, while the shell runs this job in the background."""
+    """Stay stopped, as the terminal would have it, while this job is in the background."""
+    never = threading.Event()
     while not _is_foreground():
         os.kill(0, signal.SIGTTOU)
-        time.sleep(_FOREGROUND_S)  # where nobody could continue us, stopping is ignored
+        never.wait(_FOREGROUND_S)  # where nobody could continue us, stopping is ignored
 
 
 def _is_foreground() -> bool:
@@ -248,7 +250,7 @@ class TtyDriver(Driver):
         self._app.post_message(events.Resize(size, size))
 
     def look_at_size(self) -> None:
-        """Tell of a size that no signal told: nobody gets one for a terminal that nobody controls."""
+        """Tell of a size that no signal told: a terminal without a session sends none."""
         if self._is_active and self._terminal_size() != self._told_size:
             self._send_size()
 
