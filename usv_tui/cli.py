@@ -394,7 +394,10 @@ class _Plan:
             finally:
                 try:
                     if self._session is not None:
-                        is_over = self._session.close(_signal_name(signals.number))
+                        signals.event.set()  # one that comes now wants it quick
+                        is_over = self._session.close(
+                            _signal_name(signals.number), hurry=signals.hurry
+                        )
                 finally:
                     late = self._capture.stop()
         for line in late[-20:]:

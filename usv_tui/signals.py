@@ -139,11 +139,16 @@ class Flag(threading.Event):
 
 
 class Signals:
-    """What ends the program ends the run in order; the number is kept for the exit code."""
+    """What ends the program ends the run in order; the number is kept for the exit code.
+
+    The second one makes the end wait for nobody, the third one ends the process as it is: the
+    guardian puts the clocks back.
+    """
 
     def __init__(self) -> None:
         self.number = 0
         self.event = Flag()
+        self.hurry = Flag()
         self.on_end: Callable[[int], object] | None = None
         """Called from the handler."""
 
@@ -166,6 +171,10 @@ class Signals:
 
     def _take(self, number: int, _frame: object) -> None:
         self.number = self.number or number
+        if self.hurry.is_set():
+            os._exit(128 + self.number)
+        if self.event.is_set():
+            self.hurry.set()
         self.event.set()
         if self.on_end is not None:
             self.on_end(number)
