@@ -7,6 +7,7 @@ door but its own escapes: it keeps the text as it is.
 """
 
 import re
+import reprlib
 from collections.abc import Callable, Iterable
 
 MOST = 1_000
@@ -17,6 +18,8 @@ _HIDDEN = re.compile(
     "\U000e0000-\U000e0fff]"
 )
 """Printable to Python, and yet nothing is seen of them."""
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -43,6 +46,14 @@ def cell(text: str, most: int = MOST) -> str:
     shown = name(text, most) if text else ""
     is_formula = text.lstrip(" ").startswith(_FORMULA) and not _NUMBER.fullmatch(text)
     return f"'{shown}" if is_formula else shown
+
+
+def value(item: object, most: int = 80) -> str:
+    """A value as Python writes it, in one short line, whatever its own `repr` does."""
+    try:
+        return line(_REPR.repr(item), most)
+    except Exception:  # noqa: BLE001  a stranger's repr may raise anything
+        return f"<{type(item).__name__}>"
 
 
 def some(items: Iterable[object], most: int = 5) -> str:

@@ -1,9 +1,12 @@
+import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+import usv_tui
 from usv_tui.errors import SuiteError, UsageError
 from usv_tui.model import CacheMode
 from usv_tui.suite.authoring import benchmark, rotating
@@ -401,7 +404,7 @@ def test_the_decorator_refuses_what_is_no_function():
 
 
 def test_a_file_is_imported_in_the_calling_thread_beside_its_neighbours(tmp_path):
-    """M13: the thread that loads is the one that ran the file; sys.path is as before."""
+    """The thread that loads is the one that ran the file; its folder is searched last."""
     (tmp_path / "neighbour_of_file.py").write_text("VALUE = 5\n")
     (tmp_path / "late_neighbour.py").write_text("VALUE = 6\n")
     path = tmp_path / "my file.py"
@@ -423,7 +426,7 @@ def test_a_file_is_imported_in_the_calling_thread_beside_its_neighbours(tmp_path
 
     [((value, late, ran_in), thread_id)] = found
     assert (value, late, ran_in) == (5, 6, thread_id)
-    assert sys.path == before
+    assert sys.path == [*before, str(tmp_path)]
 
 
 def test_a_file_is_run_afresh_each_time_it_is_loaded(load):
@@ -598,13 +601,13 @@ def test_options_reach_the_row(load):
     """setup, reset, check, inner and cache are the row's own."""
     (row,) = load(
         "from usv_tui import benchmark\n"
-        "@benchmark(setup=print, reset=repr, check=max, inner=5, cache='cold')\n"
+        "@benchmark(setup=print, reset=globals, check=max, inner=5, cache='cold')\n"
         "def f(): return print\n"
     ).benchmarks
 
     assert (row.setup, row.reset, row.check, row.inner, row.cache) == (
         print,
-        repr,
+        globals,
         max,
         5,
         CacheMode.COLD,
@@ -687,3 +690,195 @@ def test_what_nobody_meant_to_be_timed_is_only_counted(load):
         "sin",
         "helper",
     ]
+
+
+# -- files that nobody should have written
+
+
+HOSTILE = "class R:\n    def __repr__(self): raise RuntimeError('no')\n    __str__ = __repr__\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("group=1", "group=1 (give a text)"),
+        ("group={'a': []}", "group={'a': []} (give a text)"),
+        ("name=b'x'", "name=b'x' (give a text)"),
+        ("name=' '", "name=' ' (give a text)"),
+        ("reset=5", "reset=5 (give a function)"),
+        ("check='x'", "check='x' (give a function)"),
+        ("setup=[]", "setup=[] (give a function)"),
+        ("inner=True", "inner=True"),
+        ("inner=10**5000", ""),
+        ("skip=3.5", "skip=3.5"),
+        ("skip=R()", "skip=<R"),
+        ("group=R()", "group=<R"),
+        ("baseline=R()", "baseline=<R"),
+        ("flops=10**400", "flops of f[x=1] is 1000"),
+        ("flops=10**5000", "flops of f[x=1] is <int>"),
+        ("flops=R()", "flops of f[x=1] is <R"),
+        ("cache=R()", "cache=<R"),
+        ("reset=lambda z: 0", "reset needs 'z' (the parameters are x, device)"),
+        ("check=lambda a, b, c: 0", "check needs 'c' (the parameters are x, device)"),
+    ],
+)
+def test_an_option_that_nothing_can_be_made_of_is_one_line(complaint, load, options, text):
+    """Whatever stands there, unhashable, huge or with a repr that raises: a line with the place."""
+    source = f"from usv_tui import benchmark\n{HOSTILE}@benchmark(params={{'x': [1]}}, {options})\n"
+    if not text:
+        load(source + "def f(x):\n    return print\n")
+        return
+    said = complaint(source + "def f(x):\n    return print\n")
+
+    assert text in said
+    assert "file.py:5" in said
+    assert len(said) < 300
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ("{'x': range(27_000_000)}", "more than 10,000 rows"),
+        ("{'x': itertools.count()}", "more than 10,000 rows"),
+        ("({'x': i} for i in itertools.count())", "more than 10,000 rows"),
+        ("{'x': range(300), 'y': range(300), 'z': range(300)}", "more than 10,000 rows"),
+        ("lambda device: {'x': itertools.cycle([1])}", "more than 10,000 rows"),
+        ("{'x': (1 / 0 for _ in [0])}", "cannot be listed: ZeroDivisionError"),
+        ("[R()]", "params has <R"),
+        ("{'x': R()}", "parameter 'x' is <R"),
+        ("{1: [2]}", "a parameter is named 1"),
+        ("{'a b': [2]}", "a parameter is named 'a b'"),
+    ],
+)
+def test_parameters_without_end_or_sense_are_one_line(complaint, params, text):
+    """Neither memory nor time goes into values that nobody could look at."""
+    said = complaint(
+        f"import itertools\nfrom usv_tui import benchmark\n{HOSTILE}"
+        f"@benchmark(params={params})\ndef f(**kw):\n    return print\n"
+    )
+
+    assert text in said
+
+
+def test_values_whose_text_raises_are_numbered(load):
+    """Such a value is named by its type, as any other without a short text."""
+    suite = load(
+        f"from usv_tui import benchmark\n{HOSTILE}"
+        "@benchmark(params={'x': [R(), R()]}, baseline={'x': 3})\n".replace(
+            ", baseline={'x': 3}", ""
+        )
+        + "def f(x):\n    return print\n"
+    )
+
+    assert [b.name for b in suite.benchmarks] == ["f[x=R0]", "f[x=R1]"]
+
+
+def test_a_baseline_whose_equality_raises_matches_nothing(complaint):
+    """Tensors and strangers as parameters end in no traceback."""
+    said = complaint(
+        "from usv_tui import benchmark\nclass E:\n"
+        "    def __eq__(self, o): raise ValueError\n    __hash__ = None\n"
+        "@benchmark(params={'x': [E()]}, baseline={'x': 1})\ndef f(x):\n    return print\n"
+    )
+
+    assert "matches no row" in said
+
+
+# -- what the engine may rely on
+
+
+def test_hooks_get_the_parameters_that_they_name(load):
+    """setup, reset and check see a row's parameters and the device, as the factory does."""
+    suite = load(
+        "from usv_tui import benchmark\nseen = []\n"
+        "@benchmark(params={'n': [1, 2]}, setup=lambda n: seen.append(('setup', n)),\n"
+        "    reset=lambda device, n: seen.append(('reset', device, n)),\n"
+        "    check=lambda mine, base, n: mine == base + n)\n"
+        "def f(n): return lambda: seen\n"
+    )
+    second = suite.benchmarks[1]
+
+    built = assemble(second, "cpu")
+    built.reset()
+
+    assert built.fn() == [("setup", 2), ("reset", "cpu", 2)]
+    assert built.check(3, 1)
+
+
+def test_rows_of_different_sizes_are_not_compared_unasked(load):
+    """A sweep has no baseline but one that is named; variants of one size are compared."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "@benchmark(params={'n': [1, 2], 'kind': ['a', 'b']})\n"
+        "def f(n, kind): return print\n"
+        "@benchmark(params={'n': [1, 2]})\n"
+        "def g(n): return print\n"
+        "@benchmark(params={'n': [1, 2]}, baseline={'n': 1})\n"
+        "def h(n): return print\n"
+    )
+    groups = {b.name: b.group for b in suite.benchmarks}
+
+    assert groups["f[n=1,kind=a]"] == groups["f[n=1,kind=b]"] != groups["f[n=2,kind=a]"]
+    assert groups["g[n=1]"] != groups["g[n=2]"]
+    assert groups["h[n=1]"] == groups["h[n=2]"]
+
+
+def test_every_set_up_starts_from_the_same_seed(load):
+    """Rows that draw alike have equal inputs, from torch, numpy and the standard library."""
+    suite = load(
+        "import random, numpy, torch\nfrom usv_tui import benchmark\n"
+        "@benchmark(params={'kind': ['a', 'b']})\n"
+        "def f(kind):\n"
+        "    drawn = random.random(), numpy.random.rand(), torch.rand(2).tolist()\n"
+        "    return lambda: drawn\n"
+    )
+    one, two = (assemble(b, "cpu", 7).fn() for b in suite.benchmarks)
+    other = assemble(suite.benchmarks[0], "cpu", 8).fn()
+
+    assert one == two
+    assert one != other
+
+
+def test_a_process_that_is_spawned_finds_the_file_by_its_name(tmp_path):
+    """What a benchmark sends to its own processes is unpickled there by module and name."""
+    path = tmp_path / "spawning_file.py"
+    path.write_text(
+        "import multiprocessing as mp\n"
+        "def square(x): return x * x\n"
+        "def bench_pool():\n"
+        "    def call():\n"
+        "        with mp.get_context('spawn').Pool(1) as pool:\n"
+        "            return pool.map(square, [3])\n"
+        "    return call\n"
+    )
+    main = tmp_path / "elsewhere" / "main.py"
+    main.parent.mkdir()
+    main.write_text(
+        "from usv_tui.suite.discovery import load_suite\n"
+        "if __name__ == '__main__':\n"
+        f"    (row,) = load_suite({str(path)!r}, 'cpu').benchmarks\n"
+        "    print(row.build('cpu')())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(main)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | {"PYTHONPATH": str(Path(usv_tui.__file__).parents[1])},
+        check=False,
+    )
+
+    assert "[9]" in done.stdout, done.stderr
+
+
+def test_a_file_with_the_name_of_a_library_takes_nobody_s_place(tmp_path):
+    """`json.py` and `numpy.py` are loaded as they are, and the libraries stay what they were."""
+    import json
+
+    for name in ("json", "wave"):
+        path = tmp_path / f"{name}.py"
+        path.write_text("BENCHMARKS = {'a': lambda: 1}\n")
+        assert [b.name for b in load_suite(path, "cpu").benchmarks] == ["a"]
+
+    assert sys.modules["json"] is json
+    assert json.dumps(1) == "1"

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
+from usv_tui import plain
 from usv_tui.model import BenchInfo
 from usv_tui.records import Bench, Samples
 
@@ -63,9 +64,14 @@ def phase(name: str) -> AbstractContextManager[None]:
 
     Phases may nest and repeat: what repeats within a call is added up. Outside a timed window, and
     in another thread than the one that times, nothing happens.
+
+    Raises:
+        TypeError: the name is no text (looked at outside of timed windows only).
     """
     active = _uses.active
     if active is None or active.thread != threading.get_ident():
+        if not isinstance(name, str):
+            raise TypeError(f"phase({plain.value(name)}): give it a name")
         _uses.idle += 1
         return _NULL
     return _Span(active, name)
@@ -259,7 +265,7 @@ class PhaseBook:
         parent = bench if len(path) == 1 else self._row(bench, path[:-1], fresh, at_ns)
         row = self._rows[key] = self._next
         self._next += 1
-        fresh.append(Bench(at_ns, BenchInfo(bench=row, name=path[-1], parent=parent)))
+        fresh.append(Bench(at_ns, BenchInfo(bench=row, name=str(path[-1]), parent=parent)))
         return row
 
 

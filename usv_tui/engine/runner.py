@@ -18,6 +18,7 @@ from usv_tui.engine.cache import Flusher, rotation_badge
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
 from usv_tui.engine.checks import failure_kind, vet_result
 from usv_tui.engine.copies import leave_if_copy
+from usv_tui.engine.difference import difference, hint
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.levelling import MIN_NS, Levelling
 from usv_tui.engine.pace import Pace
@@ -269,7 +270,7 @@ class Runner:
         """Build a row and call it once; returns what the callable returned."""
         self._state(row, RowState.PREPARING)
         try:
-            built = assemble(row.benchmark, self._config.device)
+            built = assemble(row.benchmark, self._config.device, self._config.seed)
             if not callable(built.fn):
                 raise TypeError(
                     f"the set-up returned {type(built.fn).__name__}: "
@@ -335,12 +336,12 @@ class Runner:
             base = bases.get(row.benchmark.group)
             if check is None or base is None or row is base or row.slot is None:
                 continue
+            mine, wanted = results.get(row.bench), results.get(base.bench)
             try:
-                verdict = check(results.get(row.bench), results.get(base.bench))
-                if verdict is False:
+                if check(mine, wanted) is False:
                     raise AssertionError(f"check: the result differs from {base.name}'s")
             except BaseException as error:  # noqa: BLE001  a check may raise anything
-                self._fail(row, error, kind="check")
+                self._fail(row, _told_apart(error, mine, wanted), kind="check")
 
     def _calibrate(self, row: Row, *, is_hurried: bool = False) -> None:
         """Find a row's window; of a slow row the window that was tried is a sample already."""
@@ -940,3 +941,14 @@ def _plain(value: Any) -> Any:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+
+
+def _told_apart(error: BaseException, mine: Any, wanted: Any) -> BaseException:
+    """A failed check, with how much the results differ and what may be behind it."""
+    if not isinstance(error, AssertionError):
+        return error
+    words = difference(mine, wanted)
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "check failed")
+    told = AssertionError(f"{said}: {words} ({hint(mine, wanted)})" if words else said)
+    told.__cause__ = error
+    return told

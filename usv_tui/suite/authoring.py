@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
+from usv_tui import plain
 from usv_tui.errors import SuiteError
 from usv_tui.model import CacheMode
 
@@ -125,11 +126,12 @@ def benchmark(
     def declare(target: F) -> F:
         if not callable(target) or isinstance(target, type):
             raise SuiteError(
-                f"@benchmark on {target!r}", "decorate a function that returns the timed callable"
+                f"@benchmark on {plain.value(target)}",
+                "decorate a function that returns the timed callable",
             )
         definition = Definition(
             factory=target,
-            name=name or str(getattr(target, "__name__", type(target).__name__)),
+            name=str(getattr(target, "__name__", type(target).__name__)) if name is None else name,
             params=params if params is not None else {},
             flops=flops,
             bytes=bytes,
@@ -142,12 +144,30 @@ def benchmark(
             inner=inner,
             cache=_cache_mode(cache, location(target)),
         )
-        if inner is not None and (not isinstance(inner, int) or inner < 1):
-            raise SuiteError(f"{definition.where}: inner={inner!r}", "give a whole number from 1")
+        _vet(definition)
         _registry(target).append(definition)
         return target
 
     return declare if factory is None else declare(factory)
+
+
+def _vet(definition: Definition) -> None:
+    """Raise for an option that nothing could be made of; what a session keeps must be text."""
+    where = f"@benchmark on {location(definition.factory)}"
+    for option in ("name", "group"):
+        text = getattr(definition, option)
+        if text is not None and not (isinstance(text, str) and text.strip()):
+            raise SuiteError(f"{where}: {option}={plain.value(text)}", "give a text")
+    for option in ("setup", "reset", "check"):
+        hook = getattr(definition, option)
+        if hook is not None and not callable(hook):
+            raise SuiteError(f"{where}: {option}={plain.value(hook)}", "give a function")
+    inner = definition.inner
+    if inner is not None and (not isinstance(inner, int) or inner is True or inner < 1):
+        raise SuiteError(f"{where}: inner={plain.value(inner)}", "give a whole number from 1")
+    skip = definition.skip
+    if not (skip is None or isinstance(skip, str | bool) or callable(skip)):
+        raise SuiteError(f"{where}: skip={plain.value(skip)}", "give a reason, or a function")
 
 
 def location(function: Callable[..., Any]) -> str:
@@ -163,7 +183,7 @@ def _cache_mode(cache: CacheMode | str | None, where: str) -> CacheMode | None:
         return None
     choices = (CacheMode.WARM, CacheMode.COLD, CacheMode.ROTATING)
     if cache not in choices:
-        raise SuiteError(f"{where}: cache={cache!r}", f"one of {', '.join(choices)}")
+        raise SuiteError(f"{where}: cache={plain.value(cache)}", f"one of {', '.join(choices)}")
     return CacheMode(cache)
 
 

@@ -7,6 +7,7 @@ grad mode and autocast per thread.
 import importlib.util
 import inspect
 import itertools
+import os
 import re
 import sys
 import traceback
@@ -40,6 +41,8 @@ _PREFIX = "bench_"
 NO_BENCHMARK = "no benchmark: "
 """The reasons of names begin with this that nobody meant to be timed: imports, helpers."""
 _MOST_LISTED = 8
+_MARK = "__usv_suite__"
+"""An attribute of the modules that benchmark files became."""
 _ids = itertools.count(1)
 
 
@@ -86,15 +89,16 @@ def _nothing_to_time(
 
 
 def _import(path: Path) -> types.ModuleType:
-    """Run the file as a module of its own name."""
+    """Run the file as a module of its own name, which processes that it starts can import."""
     code = _compile(path)
-    stem = re.sub(r"\W", "_", path.stem)
-    name = f"usv_suite_{next(_ids)}_{stem}"
+    name = _module_name(path)
     full = str(path.resolve())
     spec = importlib.util.spec_from_file_location(name, full, loader=SourceFileLoader(name, full))
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    setattr(module, _MARK, True)
     sys.modules[name] = module
+    _findable(path)
     try:
         with _folder_first(path):
             # Not through the loader: a byte-code cache keyed by whole seconds would bring back the
@@ -106,6 +110,32 @@ def _import(path: Path) -> types.ModuleType:
             raise
         raise _import_error(path, full, error) from error
     return module
+
+
+def _module_name(path: Path) -> str:
+    """The file's own name, unless another module has it."""
+    stem = re.sub(r"\W", "_", path.stem)
+    known = sys.modules.get(stem)
+    if known is not None:
+        is_free = hasattr(known, _MARK)
+    else:
+        try:
+            spec = importlib.util.find_spec(stem) if stem.isidentifier() else None
+            is_free = stem.isidentifier() and (spec is None or _is_file(spec.origin, path))
+        except (ImportError, ValueError):
+            is_free = False
+    return stem if is_free else f"usv_suite_{next(_ids)}_{stem}"
+
+
+def _is_file(origin: str | None, path: Path) -> bool:
+    return origin is not None and os.path.realpath(origin) == os.path.realpath(path)
+
+
+def _findable(path: Path) -> None:
+    """The file's folder is searched last: by processes that unpickle what is in the file."""
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 
 def _compile(path: Path) -> types.CodeType:
@@ -146,7 +176,7 @@ def _folder_first(path: Path) -> Iterator[None]:
         yield
     finally:
         if folder in sys.path:
-            sys.path.remove(folder)
+            sys.path.remove(folder)  # the first one: the last place stays
 
 
 def _import_error(path: Path, full: str, error: BaseException) -> SuiteError:

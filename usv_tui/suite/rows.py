@@ -5,11 +5,14 @@ import functools
 import inspect
 import itertools
 import math
+import random
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from usv_tui import plain
 from usv_tui.errors import SuiteError
 from usv_tui.model import Benchmark
 from usv_tui.suite.authoring import ROTATIONS, Definition, Rotation
@@ -17,6 +20,8 @@ from usv_tui.suite.authoring import ROTATIONS, Definition, Rotation
 DEVICE = "device"
 """The argument by which a factory is told its device; no parameter may have this name."""
 _MAX_VALUE_TEXT = 40
+_MOST_ROWS = 10_000
+"""Rows of one declaration; more would neither be seen nor timed."""
 
 
 @dataclass(eq=False)
@@ -50,8 +55,10 @@ class Built(NamedTuple):
     """Sets of inputs that were made for it, for its cache badge."""
 
 
-def assemble(row: Benchmark, device: str) -> Built:
+def assemble(row: Benchmark, device: str, seed: int = 0) -> Built:
     """Do a row's set-up; attributes of the returned callable stand before the row's options.
+
+    Every row's set-up begins with the same seed, so that rows that draw alike get equal inputs.
 
     Raises:
         SuiteError: the factory returned something that cannot be called.
@@ -60,6 +67,7 @@ def assemble(row: Benchmark, device: str) -> Built:
     made: list[Rotation[Any]] = []
     token = ROTATIONS.set(made)
     try:
+        seed_generators(seed)
         fn = row.build(device)
         # Only what the author set: any object may have a `reset` or `check` of its own.
         own = vars(fn) if isinstance(fn, types.FunctionType | functools.partial) else {}
@@ -75,6 +83,16 @@ def assemble(row: Benchmark, device: str) -> Built:
         own.get("stream", row.stream),
         tuple(made),
     )
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators that a benchmark draws its inputs from, where they are loaded."""
+    random.seed(seed)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed(seed % (1 << 32))
+    if torch is not None:
+        torch.manual_seed(seed)
 
 
 def not_a_function(function: Callable[..., Any]) -> str:
@@ -106,6 +124,7 @@ def expand(definition: Definition, device: str) -> list[Row]:
     combinations = _combinations(definition, device)
     known: dict[str, list[Any]] = {}
     for values in combinations:
+        _check_names(definition, values)
         _check_arguments(definition, values)
         texts = {key: _value_text(key, value, known) for key, value in values.items()}
         inside = ",".join(f"{key}={text}" for key, text in texts.items())
@@ -125,27 +144,53 @@ def _combinations(definition: Definition, device: str) -> list[dict[str, Any]]:
             raise SuiteError(f"{where}: params raised {type(error).__name__}: {error}") from error
     if isinstance(params, Mapping):
         columns = {key: _values(key, values, where) for key, values in params.items()}
+        if math.prod(map(len, columns.values())) > _MOST_ROWS:
+            raise _too_many(where)
         return [
             dict(zip(columns, combination, strict=True))
             for combination in itertools.product(*columns.values())
         ]
     if isinstance(params, str) or not isinstance(params, Iterable):
-        raise SuiteError(f"{where}: params={params!r}", "give lists of values, or a list of rows")
-    rows = list(params)
+        raise SuiteError(
+            f"{where}: params={plain.value(params)}", "give lists of values, or a list of rows"
+        )
+    rows = _bounded(params, where)
     if not rows:
         raise SuiteError(f"{where}: params has no rows", "give at least one")
     for row in rows:
         if not isinstance(row, Mapping):
-            raise SuiteError(f"{where}: params has {row!r} in it", "each row is a dict")
+            raise SuiteError(f"{where}: params has {plain.value(row)} in it", "each row is a dict")
     return [dict(row) for row in rows]
+
+
+def _bounded(values: Iterable[Any], where: str) -> list[Any]:
+    """All of them.
+
+    Raises:
+        SuiteError: there are too many, perhaps without end, or they cannot be listed.
+    """
+    try:
+        found = list(itertools.islice(values, _MOST_ROWS + 1))
+    except Exception as error:
+        raise SuiteError(
+            f"{where}: params cannot be listed: {type(error).__name__}: {error}"
+        ) from error
+    if len(found) > _MOST_ROWS:
+        raise _too_many(where)
+    return found
+
+
+def _too_many(where: str) -> SuiteError:
+    return SuiteError(f"{where}: params makes more than {_MOST_ROWS:,} rows", "give fewer values")
 
 
 def _values(key: str, values: object, where: str) -> list[Any]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        text = plain.value(values)
         raise SuiteError(
-            f"{where}: parameter '{key}' is {values!r}", f"give a list: {{'{key}': [{values!r}]}}"
+            f"{where}: parameter '{key}' is {text}", f"give a list: {{'{key}': [{text}]}}"
         )
-    found = list(values)
+    found = _bounded(values, where)
     if not found:
         raise SuiteError(f"{where}: parameter '{key}' has no values", "give at least one")
     return found
@@ -154,8 +199,17 @@ def _values(key: str, values: object, where: str) -> list[Any]:
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # some built-in functions have no signature
+    except Exception:  # noqa: BLE001  built-in functions have none, and a stranger's may raise
         return []
+
+
+def _check_names(definition: Definition, values: Mapping[Any, Any]) -> None:
+    for key in values:
+        if not isinstance(key, str) or not key.isidentifier():
+            raise SuiteError(
+                f"{definition.where}: a parameter is named {plain.value(key)}",
+                "an argument of the function",
+            )
 
 
 def _check_arguments(definition: Definition, values: Mapping[str, Any]) -> None:
@@ -175,7 +229,10 @@ def _check_arguments(definition: Definition, values: Mapping[str, Any]) -> None:
 
 def _value_text(key: str, value: object, known: dict[str, list[Any]]) -> str:
     """A value as names show it; one without a short stable text is numbered."""
-    text = str(getattr(value, "__name__", value)).removeprefix("torch.")
+    try:
+        text = str(getattr(value, "__name__", value)).removeprefix("torch.")
+    except Exception:  # noqa: BLE001  a stranger's text may raise anything
+        text = "\n"
     if len(text) <= _MAX_VALUE_TEXT and "\n" not in text and " at 0x" not in text:
         return text
     seen = known.setdefault(key, [])
@@ -224,7 +281,8 @@ def group_rows(rows: Sequence[Row], device: str) -> None:
 
     Rows belong together by `group`, by factory, or by naming another one's row as baseline. Where
     several baselines are found they are told apart by parameters (a sequence length, say), and the
-    rows are grouped by these.
+    rows are grouped by these. Where none is named, rows of different sizes (parameters that are
+    numbers) are not compared: twice the work is not slower.
 
     Raises:
         SuiteError: a baseline that matches no row, or two in one group.
@@ -249,7 +307,15 @@ def group_rows(rows: Sequence[Row], device: str) -> None:
 
 
 def _spec_text(spec: object) -> str:
-    return getattr(spec, "__name__", "function") if callable(spec) else repr(spec)
+    return getattr(spec, "__name__", "function") if callable(spec) else plain.value(spec)
+
+
+def _is_same(value: Any, wanted: Any) -> bool:
+    """Equal, also where a value's own equality raises or is no yes or no."""
+    try:
+        return value is wanted or bool(value == wanted)
+    except Exception:  # noqa: BLE001  tensors, arrays and strangers
+        return False
 
 
 def _baselines(definition: Definition, rows: Sequence[Row], device: str) -> list[Row]:
@@ -264,11 +330,12 @@ def _baselines(definition: Definition, rows: Sequence[Row], device: str) -> list
         for key in spec:
             if not any(key in row.values for row in own):
                 raise SuiteError(f"{definition.where}: baseline names '{key}'", "no such parameter")
-        return [row for row in own if all(row.values.get(k) == v for k, v in spec.items())]
+        return [row for row in own if all(_is_same(row.values.get(k), v) for k, v in spec.items())]
     if callable(spec):
         return [row for row in own if call_with(spec, row, device, "baseline")]
     raise SuiteError(
-        f"{definition.where}: baseline={spec!r}", "parameter values, a name, or a function"
+        f"{definition.where}: baseline={plain.value(spec)}",
+        "parameter values, a name, or a function",
     )
 
 
@@ -285,8 +352,11 @@ def is_glob_match(name: str, pattern: str) -> bool:
 
 def _split_pool(pool: str, rows: list[Row]) -> None:
     bases = [row for row in rows if row.is_baseline]
-    keys = dict.fromkeys(key for row in bases for key in row.texts)
-    varying = [key for key in keys if len({row.texts.get(key) for row in bases}) > 1]
+    keys = dict.fromkeys(key for row in bases or rows for key in row.texts)
+    if bases:
+        varying = [key for key in keys if len({row.texts.get(key) for row in bases}) > 1]
+    else:
+        varying = [key for key in keys if any(_is_size(row.values.get(key)) for row in rows)]
     taken: dict[str, Row] = {}
     for row in rows:
         inside = ",".join(f"{key}={row.texts[key]}" for key in varying if key in row.texts)
@@ -297,6 +367,10 @@ def _split_pool(pool: str, rows: list[Row]) -> None:
                 raise SuiteError(
                     f"{row.where}: two baselines in group {row.group}: {other.name}, {row.name}"
                 )
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def to_benchmark(row: Row, device: str, build: Callable[[str], Callable[[], object]]) -> Benchmark:
@@ -314,17 +388,53 @@ def to_benchmark(row: Row, device: str, build: Callable[[str], Callable[[], obje
         flops=_work(definition.flops, row, device, "flops"),
         bytes=_work(definition.bytes, row, device, "bytes"),
         is_baseline=row.is_baseline,
-        setup=definition.setup,
-        reset=definition.reset,
-        check=definition.check,
+        setup=_bound(definition.setup, row, device, "setup"),
+        reset=_bound(definition.reset, row, device, "reset"),
+        check=_bound(definition.check, row, device, "check", given=2),
         inner=definition.inner,
         cache=definition.cache,
     )
 
 
+def _bound(
+    hook: Callable[..., Any] | None, row: Row, device: str, what: str, *, given: int = 0
+) -> Callable[..., Any] | None:
+    """A hook with those of the row's parameters (and the device) that it names.
+
+    The first `given` arguments are the caller's.
+
+    Raises:
+        SuiteError: it needs something else.
+    """
+    if hook is None:
+        return None
+    known = {**row.values, DEVICE: device}
+    rest = _parameters(hook)[given:]
+    keywords = {
+        p.name: known[p.name]
+        for p in rest
+        if p.name in known and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    if any(p.kind is p.VAR_KEYWORD for p in rest):
+        keywords = known
+    missing = [
+        p.name
+        for p in rest
+        if p.name not in keywords
+        and p.default is p.empty
+        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if missing:
+        raise SuiteError(
+            f"{row.where}: {what} needs '{missing[0]}'",
+            f"the parameters are {', '.join([*row.values, DEVICE])}",
+        )
+    return functools.partial(hook, **keywords) if keywords else hook
+
+
 def _plain(value: Any, text: str) -> bool | int | float | str | None:
     """A parameter's value as a journal can keep it."""
-    return value if isinstance(value, bool | int | float | str | None) else text
+    return value if value is None or type(value) in (bool, int, float, str) else text
 
 
 def _work(spec: Any, row: Row, device: str, what: str) -> float | None:
@@ -333,10 +443,11 @@ def _work(spec: Any, row: Row, device: str, what: str) -> float | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001  too large for a float, or a stranger's conversion
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        raise SuiteError(f"{row.where}: {what} of {row.name} is {value!r}", "a number from 0")
+        text = plain.value(value)
+        raise SuiteError(f"{row.where}: {what} of {row.name} is {text}", "a number from 0")
     return number
 
 
