@@ -167,7 +167,7 @@ class FakeEvent:
         if max(self.at_ns, end.at_ns) > torch.now_ns():
             raise RuntimeError(NOT_DONE)
         ns = torch.stamp(end.at_ns) - torch.stamp(self.at_ns)
-        return float(np.float32(ns * 1e-6))
+        return torch.read_event(float(np.float32(ns * 1e-6)))
 
 
 class FakeGraph:
@@ -326,6 +326,8 @@ class FakeTorch:
     ) -> None:
         self.disturb = disturb or (lambda: 0)
         """Host time that a busy machine takes away at a call."""
+        self.read_event: Callable[[float], float] = lambda ms: ms
+        """What an interval of events reads, in ms."""
         self.time = time or ManualTime(10**9)
         self.costs = costs or Costs()
         self.calls: Counter[str] = Counter()

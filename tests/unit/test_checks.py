@@ -22,6 +22,7 @@ from usv_tui.engine.checks import (
 from usv_tui.engine.findings import BADGES, SENTENCES, Finding
 from usv_tui.engine.roofline import Roofline, faster_than_roofline, roofline_of
 from usv_tui.model import Flag, Reason
+from usv_tui.stats.stalls import StallFinder
 
 US = 1_000
 MS = 1_000_000
@@ -44,7 +45,11 @@ def row(window_ns: np.ndarray, **options: object) -> RowEvidence:
         "roofline": ROOF,
         "cache_bytes": 50 << 20,
     }
-    return RowEvidence(**(values | options))
+    values |= options
+    judged = StallFinder().find(window_ns / np.asarray(values["inner"]))
+    flags = np.asarray(values["flags"], np.int64)
+    values["flags"] = np.where(judged.is_stall & (flags == 0), int(Flag.STALL), flags)
+    return RowEvidence(**values)
 
 
 def noise(rng: np.random.Generator, n: int, sd: float = 0.01) -> np.ndarray:

@@ -10,6 +10,7 @@ from tests.fakes.fake_cuda import Costs, FakeStream, FakeTensor, FakeTorch
 from usv_tui.engine.checks import BenchFault, RowEvidence, diagnose
 from usv_tui.engine.events import EventTimer, TorchClock
 from usv_tui.engine.timers import Slot
+from usv_tui.errors import TimerError
 from usv_tui.model import Flag, Sample
 from usv_tui.records import Noted, ProbeClock
 
@@ -546,6 +547,42 @@ def test_a_lost_context_keeps_what_was_read_and_names_who_was_in_flight() -> Non
     assert "illegal memory access" in str(failure[1])
     assert "[3]" in failure[1].__notes__[0]
     assert timer.enqueue(7, slots) == failure
+
+
+# -- events that tell no time
+
+
+@pytest.mark.parametrize("ms", [0.0, -1.0, float("nan"), float("inf")])
+def test_events_that_tell_no_time_are_refused_at_once(ms: float) -> None:
+    """A timer whose events read zero, less, or no number is an error in words before any row."""
+    torch = FakeTorch()
+    torch.read_event = lambda _: ms
+
+    with pytest.raises(TimerError, match="event timing does not work here") as caught:
+        make(torch)
+
+    assert "--timer wall" in caught.value.hint
+
+
+@pytest.mark.parametrize("ms", [0.0, -1.0, float("nan")])
+def test_events_that_stop_telling_time_end_the_run(ms: float) -> None:
+    """Thousands of windows without a length are not gathered: the next block fails with why."""
+    torch = FakeTorch()
+    timer = make(torch)
+    slot = Slot(0, lambda: torch.kernel(20 * US))
+    assert len(run(timer, [slot], 10)) == 10
+    torch.read_event = lambda _: ms
+
+    failure = None
+    for i in range(300):
+        failure = timer.enqueue(i, [slot] * 10)
+        if failure is not None:
+            break
+        samples = [s for r in timer.harvest(wait=True) for s in r.samples()]
+        assert all(s.flags & Flag.NONPOSITIVE for s in samples)
+
+    assert failure is not None
+    assert "read 0 or less" in str(failure[1])
 
 
 # -- examining a primed row

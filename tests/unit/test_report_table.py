@@ -361,7 +361,7 @@ def test_facts_tell_what_the_numbers_depend_on():
         complete=False,
         telemetry_state="stale 4.2 s",
         epochs=(EpochView(0, "start", 0, 5), EpochView(1, "locked", 5, None)),
-        rows=(replace(MATH, n_excluded=1200),),
+        rows=(replace(MATH, left_out={"warm-up": 1200, "zero or negative": 3, "stalls": 2}),),
     )
 
     facts = dict(notes(snapshot))
@@ -371,7 +371,7 @@ def test_facts_tell_what_the_numbers_depend_on():
     assert facts["ended"] == "q (incomplete)"
     assert facts["telemetry"] == "stale 4.2 s"
     assert "one row after the other" in facts["run"]
-    assert "1,200 of warm-up or ramp left out" in facts["run"]
+    assert "1,200 warm-up, 3 zero or negative, 2 stalls (in the mean alone)" in facts["run"]
     assert "statistics since locked" in facts["run"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fakes import noise
 from usv_tui.stats.basics import correlation_time
-from usv_tui.stats.modes import find_modes, implausible, stalls
+from usv_tui.stats.modes import find_modes, implausible
 
 RUNS = 100
 
@@ -66,17 +66,6 @@ def test_the_modes_and_their_shares_are_told() -> None:
 def test_no_hint_without_usable_samples(values: list[float]) -> None:
     """Too few, constant, NaN or zero: no hint."""
     assert find_modes(np.array(values)) is None
-
-
-def test_stalls_are_twenty_times_the_median() -> None:
-    """They are found by index; NaN and too few samples are not."""
-    x = np.ones(100)
-    x[[3, 50]] = 25.0
-    x[7] = math.nan
-
-    assert stalls(x).tolist() == [3, 50]
-    assert stalls(x, median=2.0).tolist() == []
-    assert stalls(np.array([1.0, 50.0])).size == 0
 
 
 def test_a_cached_answer_shows() -> None:

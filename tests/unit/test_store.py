@@ -242,8 +242,68 @@ def test_a_lasting_slowdown_is_not_a_stall_for_ever():
     assert view(store).rolling.median_s == pytest.approx(30e-3)
 
 
+def test_the_mean_counts_what_the_spread_leaves_out():
+    """Of calls of which 5 % take thirty times as long, the mean is 2.45 times the median."""
+    windows = [MS] * 95 + [30 * MS] * 5
+    windows = np.random.default_rng(3).permutation(windows * 10).tolist()
+    store = Store()
+    store.apply(flat([fake.start(), fake.row(0, "a")]))
+    for i in range(0, 1000, 100):
+        store.apply(fake.series(0, windows[i : i + 100], BEGIN_NS + (i + 1) * NS_PER_S, round_=i))
+        store.snapshot(BEGIN_NS + (i + 2) * NS_PER_S)
+
+    row = view(store)
+
+    assert row.whole.mean_s == pytest.approx(2.45e-3, rel=1e-6)
+    assert row.rolling.mean_s == pytest.approx(2.45e-3, rel=1e-6)
+    assert (row.whole.median_s, row.whole.max_s) == pytest.approx((1e-3, 1e-3), rel=1e-3)
+    assert row.left_out == {"stalls": 50}
+
+
+@pytest.mark.parametrize("at", [0, 5, 30, 60])
+def test_a_straggler_leaves_the_std_wherever_it_comes(at):
+    """The first sample of a run counts as little for the spread as the sixtieth."""
+    windows = noisy(500)
+    windows[at] = 900 * MS
+    store = Store()
+    store.apply(flat([fake.start(), fake.row(0, "a")]))
+    for i in range(0, 500, 10):
+        store.apply(fake.series(0, windows[i : i + 10], BEGIN_NS + (i + 1) * NS_PER_S, round_=i))
+        store.snapshot(BEGIN_NS + (i + 2) * NS_PER_S)
+
+    row = view(store)
+
+    assert row.whole.rel_std < 0.05
+    assert row.rolling.rel_std < 0.05
+    assert row.left_out == {"stalls": 1}
+
+
+def test_what_is_left_out_is_counted_by_cause():
+    """Warm-up, ramp, windows of zero, stalls and gaps: each sample once, under its cause."""
+    flags = [int(Flag.WARMUP)] * 7 + [int(Flag.RAMP)] * 5 + [int(Flag.STARVED)] * 4 + [0] * 100
+    windows = [MS] * 116
+    windows[3] = windows[50] = 0
+    windows[60] = 90 * MS
+    at_ns = [i * 100 * MS for i in range(116)]
+    store = Store()
+    store.apply([fake.start(), fake.row(0, "a")])
+    store.apply([Samples(0, 1, BEGIN_NS, [0] * 116, at_ns, windows, [1], [], flags)])
+
+    row = view(store)
+
+    assert row.left_out == {
+        "zero or negative": 2,
+        "warm-up": 6,
+        "ramp": 5,
+        "stalls": 1,
+        "starved": 4,
+    }
+    assert row.n_excluded == 13
+    assert row.whole.n == 116 - 13 - 5
+
+
 def test_few_samples_know_no_stalls():
-    """Before fifty samples nobody can say what is usual."""
+    """Before twenty samples nobody can say what is usual."""
     store = Store()
     store.apply(flat([fake.start(), fake.row(0, "a"), fake.series(0, [MS] * 10)]))
     store.apply(fake.series(0, [50 * MS], BEGIN_NS + NS_PER_S, round_=10))

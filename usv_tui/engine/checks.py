@@ -20,7 +20,7 @@ from usv_tui.engine.roofline import Roofline, faster_than_roofline
 from usv_tui.errors import UsvError
 from usv_tui.model import EXCLUDED, POWER_REASONS, THERMAL_REASONS, Flag, Reason, reason_words
 from usv_tui.stats.basics import correlation_time, madn
-from usv_tui.stats.modes import find_modes, implausible, stalls
+from usv_tui.stats.modes import find_modes, implausible
 from usv_tui.timesource import NS_PER_S
 
 IntArray = NDArray[np.int64]
@@ -93,10 +93,10 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
     found = (
         not_warmed_up(per_call) if row.is_start else None,
         # On a host timer every stall of the machine would look like a compilation.
-        compiling_inside(row.window_ns, row.host_ns) if row.is_async else None,
+        compiling_inside(row.window_ns, row.host_ns, row.flags) if row.is_async else None,
         cpu_bound(row.window_ns, row.host_ns, row.flags) if row.is_async else None,
         below_floor(row.window_ns, row.inner, row.floor_ns),
-        stalling(row.window_ns),
+        stalling(row.window_ns, row.flags),
         two_modes(per_call, _tick_per_call(row)),
         cached_result(row.window_ns, row.floor_ns),
         faster_than_roofline(
@@ -139,9 +139,9 @@ def not_warmed_up(per_call: FloatArray) -> Finding | None:
     return finding("not warmed up", difference=difference, windows=head, z=difference / error)
 
 
-def compiling_inside(window_ns: IntArray, host_ns: IntArray) -> Finding | None:
-    """One to three windows of over 20 times the median in which the host itself was busy."""
-    spikes = [int(i) for i in stalls(window_ns.astype(np.float64))]
+def compiling_inside(window_ns: IntArray, host_ns: IntArray, flags: IntArray) -> Finding | None:
+    """One to three stalls in which the host itself was busy."""
+    spikes = [int(i) for i in np.flatnonzero(flags & int(Flag.STALL))]
     late = [i for i in spikes if window_ns[i] >= _COMPILE_NS and host_ns[i] >= 0.5 * window_ns[i]]
     if not late or len(late) > 3:
         return None
@@ -181,9 +181,9 @@ def below_floor(window_ns: IntArray, inner: IntArray, floor_ns: int | None) -> F
     )
 
 
-def stalling(window_ns: IntArray) -> Finding | None:
-    """Windows of over 20 times the median, counted."""
-    spikes = stalls(window_ns.astype(np.float64))
+def stalling(window_ns: IntArray, flags: IntArray) -> Finding | None:
+    """The windows that are flagged as stalls, counted."""
+    spikes = np.flatnonzero(flags & int(Flag.STALL))
     if not spikes.size:
         return None
     return finding(

@@ -11,8 +11,9 @@ import numpy as np
 from usv_tui.engine.checks import IntArray, RowEvidence, diagnose
 from usv_tui.engine.findings import Finding
 from usv_tui.engine.roofline import Roofline
-from usv_tui.model import EXCLUDED, BenchInfo, Notice, TimerInfo
+from usv_tui.model import EXCLUDED, BenchInfo, Flag, Notice, TimerInfo
 from usv_tui.records import AnyRecord, Bench, Calibrated, Mark, Samples, Timing
+from usv_tui.stats.stalls import StallFinder
 
 _KEEP = 2000
 """Windows of a row that are looked at."""
@@ -22,6 +23,7 @@ _FRESH = 200
 _WORSE = 4
 """A count that has grown by this factor is news."""
 _COLUMNS = 4
+_STALL = int(Flag.STALL)
 
 
 @dataclass(slots=True)
@@ -33,6 +35,7 @@ class _Row:
     n: int = 0
     """Windows that count, since the start or the last mark."""
     fresh: int = 0
+    stalls: StallFinder = field(default_factory=StallFinder)
     told: dict[str, float] = field(default_factory=dict)
     """Codes that were noticed, with their count then."""
 
@@ -114,9 +117,14 @@ class Diagnosis:
             if row is None:
                 continue
             mine = columns[(ids == bench) & ((columns[:, 3] & int(EXCLUDED)) == 0)]
+            mine = mine[mine[:, 0] > 0]
             row.n += len(mine)
             row.fresh += len(mine)
+            judged = row.stalls.find(mine[:, 0] / mine[:, 1])
+            mine[judged.is_stall, 3] |= _STALL
             row.windows = np.concatenate([row.windows, mine])[-_KEEP:]
+            revised = judged.revised - (row.n - len(row.windows))
+            row.windows[revised[revised >= 0], 3] ^= _STALL
 
     def _restart(self, bench: int | None) -> None:
         """A new epoch: what was seen before says nothing of what comes."""
@@ -125,6 +133,7 @@ class Diagnosis:
             if bench is None or row.info.bench == bench:
                 row.windows = row.windows[:0]
                 row.n = row.fresh = 0
+                row.stalls = StallFinder()
 
     def _evidence(self, row: _Row) -> RowEvidence:
         window_ns, inner, host_ns, flags = row.windows.T

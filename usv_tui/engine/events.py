@@ -18,7 +18,13 @@ from usv_tui.engine.flight import END, MAX_LAUNCHES, Block, Flight, Known, Pairs
 from usv_tui.engine.graphs import capture
 from usv_tui.engine.phases import Calls, PhaseCollector, unwrap
 from usv_tui.engine.probe import Probe, find_probe
-from usv_tui.engine.stream_clock import EventPool, StreamClock, calibrate_sleep, measure_floor
+from usv_tui.engine.stream_clock import (
+    EventPool,
+    StreamClock,
+    calibrate_sleep,
+    check_events,
+    measure_floor,
+)
 from usv_tui.engine.timers import Failure, Slot
 from usv_tui.engine.torch_clock import TorchClock
 from usv_tui.errors import TimerError
@@ -32,6 +38,8 @@ _NS_PER_MS = 1_000_000
 _STARVED = int(Flag.STARVED)
 _LONGEST_SPIN_NS = 20_000_000
 _HOST_BOUND = 0.9
+_MOST_ZEROS = 2000
+"""Windows without a length, one after the other, after which nothing is to be hoped for."""
 _WATCH_NS = 1_000_000
 
 
@@ -84,6 +92,7 @@ class EventTimer:
         self._pool = EventPool(self._cuda)
         self._pool.reserve(2 * min(depth, 64))
         self._cuda.synchronize()
+        check_events(self._pool, self._clock)
         self._sleep = calibrate_sleep(self._cuda, self._pool)
         resolution_ns, floor_ns = measure_floor(self._cuda, self._pool, self._sleep)
         self._stream_clock = StreamClock(self._cuda, self._pool, self._clock, anchor_every_ns)
@@ -333,6 +342,9 @@ class EventTimer:
             elif flight.open and self._stream_clock.is_due():
                 flight.anchor(_WATCH_NS)
             flight.read_blocks()
+            if flight.zeros >= _MOST_ZEROS:
+                why = f"{flight.zeros} windows in a row read 0 or less: this device's events do not"
+                self._lose(RuntimeError(f"{why} resolve them (more --inner, or --timer wall)"))
         except RuntimeError as error:
             self._lose(error)
         done: list[Samples] = []

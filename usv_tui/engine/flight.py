@@ -22,6 +22,8 @@ END: Final = 4
 _NS_PER_MS = 1_000_000
 _STARVED = int(Flag.STARVED)
 _NONPOSITIVE = int(Flag.NONPOSITIVE)
+_ABSURD_MS = 1e10
+"""No window is as long: NaN and infinity are no lengths either."""
 _PRECISE_NS = 1_000_000
 """Starts of windows that follow each other closer are added up, not looked up: half the reads."""
 
@@ -132,6 +134,8 @@ class Flight:
         self.expected_ns = 0.0
         """Device time of the open windows, by what windows of their rows took so far."""
         self.launches = 0
+        self.zeros = 0
+        """Windows without a length since the last one that had one."""
         self._last_end_ns = 0
         self._gap_ns = 0
         self._since_ns = 0
@@ -195,13 +199,14 @@ class Flight:
         popleft, free = self.open.popleft, self._pool.free
         give, gap_ns = free.append, self._gap_ns
         since_ns, last_end_ns = self._since_ns, self._last_end_ns
-        expected_sum, launched = 0.0, 0
+        expected_sum, launched, zeros = 0.0, 0, 0
         for _ in range(n):
             block, slot, known, start, end, pairs, expected_ns, launches, is_precise = popleft()
             expected_sum += expected_ns
             launched += launches
             if pairs is None:
-                window_ns = round(start.elapsed_time(end) * _NS_PER_MS)
+                ms = start.elapsed_time(end)
+                window_ns = round(ms * _NS_PER_MS) if -_ABSURD_MS < ms < _ABSURD_MS else 0
             else:
                 window_ns = self._read_pairs(pairs, end)
             if is_precise or since_ns > _PRECISE_NS:
@@ -214,6 +219,7 @@ class Flight:
             since_ns += window_ns
             last_end_ns = start_ns + window_ns
             if window_ns <= 0:
+                zeros += 1
                 block.flags[len(block.window_ns)] |= _NONPOSITIVE
             elif known.per_call_ns:
                 known.per_call_ns += 0.25 * (window_ns / slot.inner - known.per_call_ns)
@@ -224,6 +230,7 @@ class Flight:
             give(start)
             give(end)
         self._since_ns, self._last_end_ns = since_ns, last_end_ns
+        self.zeros = self.zeros + zeros if zeros == n else 0
         self.launches -= launched
         self.expected_ns = self.expected_ns - expected_sum if self.open else 0.0
         if keep_end:
@@ -243,7 +250,8 @@ class Flight:
 
     def _read_pairs(self, pairs: Pairs, end: Any) -> int:
         """The sum of calls that were timed one by one; frees all events but the outermost."""
-        total_ns: int = round(sum(a.elapsed_time(b) for a, b in pairs) * _NS_PER_MS)
+        total_ms = sum(a.elapsed_time(b) for a, b in pairs)
+        total_ns = round(total_ms * _NS_PER_MS) if -_ABSURD_MS < total_ms < _ABSURD_MS else 0
         first_end = pairs[0][1]
         for a, b in pairs[1:]:
             self._pool.give(a, first_end if b is end else b)

@@ -4,14 +4,17 @@ Takes `torch.cuda` as an argument and imports nothing of it.
 """
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from usv_tui.errors import TimerError
 from usv_tui.timesource import NS_PER_S
 
 _NS_PER_MS = 1_000_000
 _ANCHOR_TRIES = 5
+_CHECK_NS = 2_000_000
 _MAX_RATE = 1e-3
 """Two clocks that differ by more than this are not both clocks: the rate is then left alone."""
 
@@ -87,6 +90,8 @@ class StreamClock:
     def at_ns(self, event: Any) -> int:
         """Session time of an event that has been reached, at or after the anchor."""
         ms: float = self.event.elapsed_time(event)
+        if not math.isfinite(ms):
+            return self._clock()
         return self._host_ns + round(ms * _NS_PER_MS * (1 + self._rate))
 
     def is_due(self) -> bool:
@@ -189,6 +194,34 @@ def _spins(cuda: Any, pool: EventPool, sleep: Callable[[int], object], cycles: i
     for pair in pairs:
         pool.give(*pair)
     return float(shortest)
+
+
+def check_events(pool: EventPool, clock: Callable[[], int]) -> None:
+    """Hold two events some milliseconds apart against the host's clock.
+
+    Raises:
+        TimerError: they tell no time.
+    """
+    start, end = pool.take(), pool.take()
+    start.record()
+    start.synchronize()
+    before_ns = clock()
+    while (host_ns := clock() - before_ns) < _CHECK_NS:
+        start.query()
+    end.record()
+    end.synchronize()
+    hint = "--timer wall times the host"
+    try:
+        ms = float(start.elapsed_time(end))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TimerError(f"this device's events tell no time: {error}", hint) from error
+    pool.give(start, end)
+    if not 0 < ms < math.inf:
+        raise TimerError(
+            f"this device's events read {ms:g} ms after {host_ns / _NS_PER_MS:.1f} ms: "
+            "event timing does not work here",
+            hint,
+        )
 
 
 def measure_floor(

@@ -5,6 +5,7 @@ device, clocks, seed, cache, pace) stands under them.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from usv_tui import plain
@@ -18,6 +19,7 @@ from usv_tui.report.wording import (
     depth_of,
     has_valid_time,
     invalid_reason,
+    left_out_words,
     name_of,
     undecided_words,
 )
@@ -260,13 +262,13 @@ def _names(rows: Sequence[RowView]) -> dict[int, str]:
 
 def _run(snapshot: Snapshot) -> str:
     config = snapshot.config
-    excluded = sum(row.n_excluded for row in snapshot.rows)
+    left_out = sum((Counter(row.left_out) for row in snapshot.rows), Counter[str]())
     parts = [
         f"{count(snapshot.rounds)} rounds",
         f"{count(snapshot.samples)} samples in {duration(snapshot.elapsed_s)}",
     ]
-    if excluded:
-        parts.append(f"{count(excluded)} of warm-up or ramp left out")
+    if left_out:
+        parts.append(f"left out: {left_out_words(left_out)}")
     if len(snapshot.epochs) > 1:
         parts.append(f"statistics since {snapshot.epochs[-1].label}")
     parts += [

@@ -1,6 +1,6 @@
 """What every front end says of a row and of the clocks, in one set of words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from usv_tui import plain
@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
 
 INVALID = ("outside stream", "implausible")
 """Badges under which a row's time is no time of its work."""
+MEAN_ALONE = ("stalls", "starved")
+"""Causes for which a sample is in no statistic but the mean."""
 _ALREADY_SURE = 1.0
 """A window that could not even show a change of 100 % tells nothing."""
 
@@ -114,6 +116,15 @@ def undecided_words(row: "RowView") -> str:
         return "undecided"
     shown = max(least * 100, 0.01)
     return f"drift? <{shown:.{1 if shown >= 0.95 else 2}f}%"
+
+
+def left_out_words(left_out: Mapping[str, int]) -> str:
+    """What the statistics leave out, by cause; of some the mean counts all the same."""
+    words = [f"{n:,} {cause}" for cause, n in left_out.items() if cause not in MEAN_ALONE]
+    aside = [f"{n:,} {cause}" for cause, n in left_out.items() if cause in MEAN_ALONE]
+    if aside:
+        words.append(f"{' and '.join(aside)} (in the mean alone)")
+    return ", ".join(words)
 
 
 # -- clocks

@@ -100,6 +100,7 @@ def _row(store: Store, view: RowView, start_ns: int) -> dict[str, Any]:
         "badges": list(view.badges),
         "stalls": view.stalls,
         "n_excluded": view.n_excluded,
+        "left_out": dict(view.left_out),
         "statistics": _stats(view.whole),
         "rolling": _stats(view.rolling),
         "tflops": view.tflops,

@@ -1,5 +1,7 @@
 """One row's samples and what is derived from them: the part of the fold that knows no other row."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from usv_tui.device.energy import EnergyPerCall, RowWindows
@@ -16,13 +18,14 @@ from usv_tui.model import (
 from usv_tui.records import Calibrated
 from usv_tui.session.columns import Bins, Column, Recent
 from usv_tui.session.snapshot import FloatArray, IntArray, Stats
-from usv_tui.session.stalls import StallFinder
 from usv_tui.stats.inputs import RowData
 from usv_tui.stats.rolling import LogHistogram, Summary, summary
 from usv_tui.stats.segments import Change
+from usv_tui.stats.stalls import StallFinder
 from usv_tui.timesource import NS_PER_S
 
 MAX_WINDOW = 10_000
+_FLAG_SETS = 256
 BIN_NS = NS_PER_S // 10
 TREND_BINS = 48
 TREND_NS = 60 * NS_PER_S
@@ -53,12 +56,17 @@ class RowStore:
         self.histogram = LogHistogram()
         self.epoch_start = 0
         """Index of the epoch's first sample."""
-        self.n_excluded = 0
         self.is_sampled = False
         """Whether any sample of the whole session counts."""
-        self.stalls = 0
+        self._by_flags = np.zeros(_FLAG_SETS, np.int64)
+        """How many of the epoch's samples have each combination of flags."""
         self._stalls = StallFinder()
-        self._n_starved = self._n_counted = 0
+        self._aside = Recent(MAX_WINDOW)
+        """Stalls and gaps: in the mean, and in nothing else."""
+        self._aside_at = Recent(MAX_WINDOW)
+        """How many samples were shown before each of them."""
+        self._n_shown = self._n_aside = 0
+        self._aside_s = 0.0
         self.drift = Drift()
         self.effect = ClockEffect()
         self.ratio: Ratio | None = None
@@ -93,8 +101,9 @@ class RowStore:
         seconds = np.where(window_ns > 0, window_ns / (inner * 1e9), np.nan)
         counted = (flags & int(EXCLUDED)) == 0
         self.is_sampled = self.is_sampled or bool(counted.any())
+        judged = self._stalls.find(seconds[counted])
         stalled = np.zeros(len(flags), dtype=np.bool_)
-        stalled[counted] = self._stalls.find(seconds[counted])
+        stalled[counted] = judged.is_stall
         flags = np.where(stalled, flags | Flag.STALL, flags)
         if host_ns is not None and self.host_ns is None:
             self.host_ns = Column(np.int64)
@@ -107,19 +116,100 @@ class RowStore:
         self.round.extend(round_)
         self.flags.extend(flags)
         self.bins.extend(t_ns, seconds)
-        self.stalls += int(np.count_nonzero(stalled))
-        self.n_excluded += int(np.count_nonzero(~counted))
-        starved = (flags & int(Flag.STARVED)) != 0
-        self._n_starved += int(np.count_nonzero(starved & counted))
-        self._n_counted += int(np.count_nonzero(counted))
-        shown = counted & ~stalled
-        if 2 * self._n_starved < self._n_counted:
-            # A few windows hold a gap that the host made: kept, counted on the row, no spread.
-            shown &= ~starved
-        values = seconds[shown]
+        was_majority = self._is_mostly_starved
+        self._by_flags += np.bincount(flags, minlength=_FLAG_SETS)
+        if len(judged.revised):
+            self._revise(judged.revised)
+        if len(judged.revised) or self._is_mostly_starved != was_majority:
+            self._take_again()
+        else:
+            self._take(flags, seconds)
+
+    def _take(self, flags: IntArray, seconds: FloatArray) -> None:
+        """Let samples into the statistics: all, or the mean alone."""
+        counted = (flags & int(EXCLUDED)) == 0
+        aside = (flags & int(Flag.STALL)) != 0
+        if not self._is_mostly_starved:
+            # A few windows hold a gap that the host made: counted on the row, in no spread.
+            aside |= (flags & int(Flag.STARVED)) != 0
+        values = seconds[counted & ~aside]
         if len(values):
             self.recent.extend(values)
             self._uncounted.append(values)
+        at = np.flatnonzero(counted & aside)
+        if len(at):
+            before = np.cumsum(counted & ~aside)[at] + self._n_shown
+            self._aside.extend(seconds[at])
+            self._aside_at.extend(before.astype(np.float64))
+            self._n_aside += len(at)
+            self._aside_s += float(seconds[at].sum())
+        self._n_shown += len(values)
+
+    def _take_again(self) -> None:
+        """What counts has changed: the epoch's statistics are made anew from its samples."""
+        start = self.epoch_start
+        flags: IntArray = self.flags.view(start).astype(np.int64)
+        self.recent.clear()
+        self._aside.clear()
+        self._aside_at.clear()
+        self._n_shown = self._n_aside = 0
+        self._aside_s = 0.0
+        self.histogram = LogHistogram()
+        self._uncounted = []
+        self._whole_at = (0, 0)
+        self._by_flags = np.bincount(flags, minlength=_FLAG_SETS)
+        self._take(flags, self.seconds(start))
+
+    def _revise(self, numbers: IntArray) -> None:
+        """Earlier samples, by their number among those that count, are stalls after all, or not."""
+        flags = self.flags.view(self.epoch_start)
+        counted = np.flatnonzero((flags & int(EXCLUDED)) == 0)  # type: ignore[operator]
+        at = counted[numbers]
+        flags[at] = flags[at].astype(np.int64) ^ int(Flag.STALL)
+
+    # -- what is left out, and why
+
+    def _count(self, flag: Flag, but: int = 0) -> int:
+        """The epoch's samples with a flag, without those that have one of `but`."""
+        sets = np.arange(_FLAG_SETS)
+        return int(self._by_flags[((sets & int(flag)) != 0) & ((sets & but) == 0)].sum())
+
+    @property
+    def _n_starved(self) -> int:
+        return self._count(Flag.STARVED, int(EXCLUDED))
+
+    @property
+    def _is_mostly_starved(self) -> bool:
+        sets = np.arange(_FLAG_SETS)
+        return 2 * self._n_starved >= int(self._by_flags[(sets & int(EXCLUDED)) == 0].sum())
+
+    @property
+    def n_excluded(self) -> int:
+        """The epoch's samples that no statistic takes."""
+        return self._count(EXCLUDED)
+
+    @property
+    def stalls(self) -> int:
+        """The epoch's samples that are over 20 times as long as those around them."""
+        return self._count(Flag.STALL)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """The epoch's samples that are left out, by cause; each once, none where there are none.
+
+        The last two are in the mean all the same.
+        """
+        zero = int(Flag.NONPOSITIVE)
+        counts = {
+            "zero or negative": self._count(Flag.NONPOSITIVE),
+            "warm-up": self._count(Flag.WARMUP, zero),
+            "ramp": self._count(Flag.RAMP, zero | int(Flag.WARMUP)),
+            "stalls": self.stalls,
+            "starved": 0
+            if self._is_mostly_starved
+            else self._count(Flag.STARVED, int(EXCLUDED | Flag.STALL)),
+        }
+        return {cause: n for cause, n in counts.items() if n}
 
     @property
     def has_counted(self) -> bool:
@@ -138,10 +228,12 @@ class RowStore:
         self.histogram = LogHistogram()
         self._uncounted = []
         self._whole_at = (0, 0)
-        self.n_excluded = 0
-        self.stalls = 0
+        self._by_flags = np.zeros(_FLAG_SETS, np.int64)
         self._stalls = StallFinder()
-        self._n_starved = self._n_counted = 0
+        self._aside.clear()
+        self._aside_at.clear()
+        self._n_shown = self._n_aside = 0
+        self._aside_s = 0.0
         self.drift, self.effect, self.ratio = Drift(), ClockEffect(), None
         self.word = StateWord.NONE
         self.found = {}
@@ -152,22 +244,11 @@ class RowStore:
     def reopen(self, from_ns: int) -> None:
         """Take the statistics up again from an earlier moment."""
         self.start_epoch()
-        self.epoch_start = start = int(np.searchsorted(self.t_ns.view(), from_ns))
-        flags = self.flags.view(start)
-        counted = (flags & int(EXCLUDED)) == 0  # type: ignore[operator]
-        stalled = (flags & int(Flag.STALL)) != 0  # type: ignore[operator]
-        self.n_excluded = int(np.count_nonzero(~counted))
-        self.stalls = int(np.count_nonzero(stalled))
-        starved = (flags & int(Flag.STARVED)) != 0  # type: ignore[operator]
-        self._n_starved = int(np.count_nonzero(starved & counted))
-        self._n_counted = int(np.count_nonzero(counted))
-        shown = counted & ~stalled
-        if 2 * self._n_starved < self._n_counted:
-            shown &= ~starved
-        values = self.seconds(start)[shown]
-        if len(values):
-            self.recent.extend(values)
-            self._uncounted.append(values)
+        self.epoch_start = int(np.searchsorted(self.t_ns.view(), from_ns))
+        self._by_flags = np.bincount(
+            self.flags.view(self.epoch_start).astype(np.int64), minlength=_FLAG_SETS
+        )
+        self._take_again()
 
     def data(self, baseline: int | None, tick_ns: float) -> RowData:
         """The epoch's columns as the statistics take them: views."""
@@ -208,15 +289,27 @@ class RowStore:
         key = (self.t_ns.n, window)
         if key != self._stats_key:
             self._stats_key = key
-            self._rolling = _stats(summary(self.recent.last(window)))
+            self._rolling = self._with_asides(summary(self.recent.last(window)), window)
         looked_ns, n = self._whole_at
         grown = self.t_ns.n - n
         if self._uncounted and (is_final or grown * 50 >= n or now_ns - looked_ns >= NS_PER_S // 2):
             self._whole_at = (now_ns, self.t_ns.n)
             self.histogram.add(np.concatenate(self._uncounted))
             self._uncounted = []
-            self._whole = _stats(self.histogram.summary())
+            self._whole = self._with_asides(self.histogram.summary())
         return self._rolling, self._whole
+
+    def _with_asides(self, of: Summary, window: int | None = None) -> Stats:
+        """Statistics whose mean counts everything: of the last `window` samples, or the epoch."""
+        if window is None:
+            n, total_s = self._n_aside, self._aside_s
+        else:
+            is_in = self._aside_at.last(MAX_WINDOW) > self._n_shown - of.n
+            n, total_s = int(is_in.sum()), float(self._aside.last(MAX_WINDOW)[is_in].sum())
+        if not n:
+            return _stats(of)
+        mean_s = ((of.mean or 0.0) * of.n + total_s) / (of.n + n)
+        return replace(_stats(of), mean_s=mean_s)
 
     def seconds(self, start: int = 0) -> FloatArray:
         """Seconds per call from index `start` on; NaN for windows of zero or less."""

@@ -75,6 +75,9 @@ class RowView:
     n_all: int = 0
     """Every sample since the start, excluded ones too."""
     n_excluded: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Samples of the epoch that statistics leave out, by cause; stalls and starved ones are in the
+    mean all the same."""
     stalls: int = 0
     trend: tuple[float, ...] = ()
     """Medians of equal time bins, oldest first, NaN where there was no sample; seconds."""

@@ -756,6 +756,7 @@ class Store:
             whole=whole,
             n_all=row.t_ns.n,
             n_excluded=row.n_excluded,
+            left_out=row.left_out,
             stalls=row.stalls,
             trend=row.trend(now_ns, self.start_ns),
             word=row.word,

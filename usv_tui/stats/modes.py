@@ -123,16 +123,6 @@ def _valley(
     return first, second, float(1 - below[at])
 
 
-def stalls(values: FloatArray, median: float | None = None) -> IntArray:
-    """Indices of the samples longer than 20 times the median (given, or of these values)."""
-    x = np.asarray(values, np.float64)
-    good = usable(x)
-    if good.size < 3:
-        return np.zeros(0, np.int64)
-    usual = middle(good) if median is None else median
-    return np.asarray(np.flatnonzero(x > STALL_FACTOR * usual), np.int64)
-
-
 class Implausible(NamedTuple):
     """Samples that look as if no work was done."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from usv_tui import plain
-from usv_tui.report.wording import has_valid_time, invalid_reason
+from usv_tui.report.wording import has_valid_time, invalid_reason, left_out_words
 from usv_tui.session.snapshot import RowView, Stats
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph, pairs
@@ -65,7 +65,8 @@ def _stat_rows(window: Stats, whole: Stats, unit: Unit) -> list[tuple[str, str, 
 def _findings(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
     look = scene.look
     facts = [
-        ("samples", f"{row.n_all:,} in all, {row.n_excluded:,} not counted, {row.stalls:,} stalls"),
+        ("samples", f"{row.n_all:,} in all"),
+        ("left out", left_out_words(row.left_out)),
         ("window", f"{row.inner:,} calls a sample, cache {row.cache}, {row.mode}"),
         ("rate", _rate(row)),
         ("ratio", _ratio(scene, row)),
