@@ -112,6 +112,61 @@ if call < 155:
     assert measured(data) == [300, 300]
 
 
+@pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
+@pytest.mark.parametrize(
+    "end", ["return None", "raise SystemExit(3)", "sys.exit()", "raise ValueError('of the copy')"]
+)
+def test_a_forked_copy_is_silent_and_ends(program, end, isolate):
+    """User code that forks and comes back in the child, however: one run, each sample once."""
+    action = f"""
+if call in (150, 170):
+    pid = os.fork()
+    if pid == 0:
+        {end}
+    os.waitpid(pid, 0)
+return sum(range(5_000))
+"""
+    done = program.run(program.write(late(action)), *RUN, *isolate, "--json", "-", timeout=30)
+
+    data = json.loads(done.out)
+    assert (done.code, measured(data)) == (0, [300, 300])
+    assert not [row["error"] for row in data["rows"] if row["error"]]
+
+
+def test_a_copy_ends_as_its_own_program_would(program):
+    """The exit code of a child that comes back is that of its exception; the parent can read it."""
+    action = """
+if call == 150:
+    pid = os.fork()
+    if pid == 0:
+        raise SystemExit(7)
+    print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+return sum(range(5_000))
+"""
+    done = program.run(program.write(late(action)), *RUN)
+
+    assert "| child 7" in done.err
+
+
+def test_a_fork_in_set_up_or_first_call_is_silent_too(program):
+    """Wherever the measuring thread is copied, only the original goes on."""
+    fork = "os.fork() == 0 and print('copy', flush=True)"
+    source = f"""{HEAD}
+{fork}
+
+@benchmark
+def forks():
+    {fork}
+    calls = itertools.count()
+    return lambda: {fork} if next(calls) < 3 else sum(range(5_000))
+"""
+    done = program.run(program.write(source), *RUN, "--json", "-", timeout=30)
+
+    data = json.loads(done.out)
+    assert (done.code, measured(data)) == (0, [300, 300])
+    assert done.err.count("| copy") == 5
+
+
 def test_threads_of_a_benchmark_do_not_keep_the_program(program):
     """A thread that a benchmark leaves running, and even waits for, does not delay the end."""
     source = f"""{HEAD}

@@ -190,3 +190,52 @@ def test_a_worker_thread_never_keeps_the_program():
     workers = [t for t in threading.enumerate() if t.name == "usv-worker"]
     assert all(thread.daemon for thread in workers)
     assert source.close(10) is True
+
+
+def test_a_record_that_cannot_be_read_ends_the_run(tmp_path):
+    """No reader dies silently: the fault is told, with exit code 4, and the run is over."""
+    path = tmp_path / "babble.py"
+    path.write_text(
+        "import gc, io, os, struct\n"
+        "[sender] = [o for o in gc.get_objects() if type(o).__name__ == '_Sender']\n"
+        "sender._pipe.write(struct.pack('<I', 5) + b'hello')\n"
+        "BENCHMARKS = {'f': lambda: sum(range(5_000))}\n"
+    )
+    source = ChildSource(request(path), log_fd=os.open(os.devnull, os.O_WRONLY))
+    records = []
+
+    source.start()
+    wait_until(lambda: ended(all_of(source, records)))
+
+    [fault] = [r for r in records if isinstance(r, Fault)]
+    assert fault.exit_code == 4
+    assert fault.message.startswith("a record of the measuring process cannot be read")
+    source.close(5)
+
+
+def test_the_working_directory_is_no_place_of_modules(tmp_path, quick, monkeypatch):
+    """Files named like libraries, there where it is started, are not executed."""
+    proof = tmp_path / "executed"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in (
+        "msgspec",
+        "numpy",
+        "usv_tui",
+        "ctypes",
+        "json",
+        "struct",
+        "selectors",
+        "statistics",
+    ):
+        (elsewhere / f"{name}.py").write_text(f"open({str(proof)!r}, 'w')\n")
+    monkeypatch.chdir(elsewhere)
+    source = ChildSource(request(quick, iters=5), log_fd=os.open(os.devnull, os.O_WRONLY))
+    records = []
+
+    source.start()
+    wait_until(lambda: ended(all_of(source, records)))
+
+    assert count(records) == 5
+    assert not proof.exists()
+    source.close(5)

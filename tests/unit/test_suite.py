@@ -882,3 +882,17 @@ def test_a_file_with_the_name_of_a_library_takes_nobody_s_place(tmp_path):
 
     assert sys.modules["json"] is json
     assert json.dumps(1) == "1"
+
+
+@pytest.mark.parametrize("shadow", ["torch.py", "numpy.py", "textual/__init__.py"])
+def test_a_file_that_hides_a_library_is_refused(tmp_path, shadow):
+    """What lies beside a benchmark never takes the place of what measures it."""
+    path = tmp_path / shadow
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    bench = tmp_path / "bench.py"
+    bench.write_text("BENCHMARKS = {'f': lambda: None}\n")
+
+    with pytest.raises(SuiteError, match=f"{path.name} hides the library") as error:
+        load_suite(bench, "cpu")
+    assert str(path) in str(error.value)

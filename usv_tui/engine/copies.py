@@ -10,10 +10,12 @@ import sys
 import threading
 import traceback
 from collections import deque
+from collections.abc import Iterator
 from itertools import repeat
 from types import FrameType
 
 _is_copy = False
+_is_watching = False
 _workers: set[int] = set()
 """Threads of this process that measure."""
 _closed_at_fork: list[int] = []
@@ -21,12 +23,23 @@ _closed_at_fork: list[int] = []
 _OURS = "usv_tui.engine."
 
 
-def watch_this_thread(*descriptors: int) -> None:
-    """From now on a fork in this thread makes a copy that is silent and ends."""
-    if not _workers:
+@contextlib.contextmanager
+def no_copies(*descriptors: int) -> Iterator[None]:
+    """Within, a fork in this thread makes a copy that is silent and ends.
+
+    No forked process keeps the `descriptors`: it must not speak for its parent.
+    """
+    global _is_watching  # noqa: PLW0603  a hook cannot be taken back
+    if not _is_watching:
+        _is_watching = True
         os.register_at_fork(after_in_child=_after_fork)
-    _workers.add(threading.get_ident())
+    thread = threading.get_ident()
+    _workers.add(thread)
     _closed_at_fork.extend(descriptors)
+    try:
+        yield
+    finally:
+        _workers.discard(thread)
 
 
 def leave_if_copy(error: BaseException | None = None) -> None:

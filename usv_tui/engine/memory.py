@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from usv_tui.engine.checks import memory_grows
+from usv_tui.engine.copies import leave_if_copy
 from usv_tui.engine.findings import Finding
 from usv_tui.engine.timers import Slot
 from usv_tui.timesource import NS_PER_S
@@ -97,3 +98,4 @@ def _call(slot: Slot, times: int) -> None:
         if slot.reset is not None:
             slot.reset()
         slot.fn()
+        leave_if_copy()

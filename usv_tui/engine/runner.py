@@ -253,8 +253,8 @@ class Runner:
             b = row.benchmark
             info = BenchInfo(
                 bench=row.bench,
-                name=row.name,
-                group=b.group,
+                name=str(row.name),
+                group=str(b.group),
                 params={k: _plain(v) for k, v in b.params.items()},
                 flops=b.flops,
                 bytes=b.bytes,
@@ -279,6 +279,7 @@ class Runner:
             row.check = built.check
             row.rotated = [rotation.items for rotation in built.rotations]
             slot = self._make_slot(row, built)
+            leave_if_copy()
         except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
             self._fail(row, error)
             return None
@@ -303,7 +304,9 @@ class Runner:
         return first.result
 
     def _examine(self, row: Row, slot: Slot) -> None:
-        for code, evidence in self._timer.examine(slot):
+        found = self._timer.examine(slot)
+        leave_if_copy()
+        for code, evidence in found:
             self._note(code, row, evidence, level="warn")
 
     def _make_slot(self, row: Row, built: Built) -> Slot:
@@ -338,7 +341,9 @@ class Runner:
                 continue
             mine, wanted = results.get(row.bench), results.get(base.bench)
             try:
-                if check(mine, wanted) is False:
+                verdict = check(mine, wanted)
+                leave_if_copy()
+                if verdict is False:
                     raise AssertionError(f"check: the result differs from {base.name}'s")
             except BaseException as error:  # noqa: BLE001  a check may raise anything
                 self._fail(row, _told_apart(error, mine, wanted), kind="check")
@@ -732,6 +737,7 @@ class Runner:
                     if slot.reset is not None:
                         slot.reset()
                     slot.fn()
+                    leave_if_copy()
                 except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
                     self._on_failure((slot, error))
                     return
@@ -919,6 +925,7 @@ class Runner:
 
     def _fail(self, row: Row, error: BaseException, kind: str = "") -> None:
         """Retire a row with its traceback; the others go on, unless the device is lost."""
+        leave_if_copy(error)
         row.is_failed = True
         message = one_line(error)
         fatal = any(word in message for word in _FATAL_WORDS)

@@ -20,6 +20,7 @@ from usv_tui.device.nvml_library import silence_deprecation
 from usv_tui.engine.abilities import ask, is_hip
 from usv_tui.engine.cache import Flusher
 from usv_tui.engine.checks import distortions
+from usv_tui.engine.copies import leave_if_copy, no_copies
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.memory import watch_memory
 from usv_tui.engine.roofline import roofline_of
@@ -58,11 +59,14 @@ def work(
     """Measure `request` until it is done or stopped. Always ends with a `Progress("ended")`."""
     clock = time_source or MonotonicTime()
     try:
-        reason = _work(request, emit, commands, wake, gate, clock, prepared)
+        with no_copies():
+            reason = _work(request, emit, commands, wake, gate, clock, prepared)
     except UsvError as error:
+        leave_if_copy(error)
         emit(Fault(clock.now_ns(), int(error.exit_code), error.message, error.hint))
         reason = error.message
     except BaseException as error:  # noqa: BLE001  the front end must hear of it, whatever it is
+        leave_if_copy(error)
         text = traceback.format_exc()
         reason = " ".join(f"internal error: {type(error).__name__}: {error}".split())
         hint = "please report this with the traceback"
@@ -91,6 +95,7 @@ def _work(
     else:
         emit(Progress(clock.now_ns(), "importing", request.path))
         suite = load_suite(request.path, device, request.select or None)
+        leave_if_copy()
     _tell_distortions(emit, clock)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
     timer = prepared.timer if prepared is not None else make_timer(config, torch)

@@ -16,6 +16,7 @@ from collections import deque
 import msgspec
 
 from usv_tui import signals
+from usv_tui.engine.copies import no_copies
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import work
 from usv_tui.model import WorkRequest
@@ -33,6 +34,7 @@ class _Sender:
     """Batches records, so that a round costs no system call of its own."""
 
     def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)
         self._pipe = os.fdopen(fd, "wb")
         self._batch: list[AnyRecord] = []
         self._sent_ns = 0
@@ -69,7 +71,8 @@ def main() -> int:
     # alone it must be told. No SIG_IGN: programs that a benchmark starts would inherit it.
     signals.take(signals.TO_THE_GROUP, lambda *_: None)
     signals.take(signals.TO_ONE, lambda number, _: os.kill(os.getppid(), number))
-    sender = _Sender(int(os.environ.pop("USV_TUI_RECORDS_FD")))
+    records_fd = int(os.environ.pop("USV_TUI_RECORDS_FD"))
+    sender = _Sender(records_fd)
     commands_pipe = os.fdopen(os.dup(0), "rb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -92,7 +95,8 @@ def main() -> int:
         wake.set()
 
     threading.Thread(target=listen, name="usv-commands", daemon=True).start()
-    work(request, sender.emit, commands, wake, Gate())
+    with no_copies(records_fd):
+        work(request, sender.emit, commands, wake, Gate())
     sender.flush()
     return 0
 

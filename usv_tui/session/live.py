@@ -10,7 +10,9 @@ import struct
 import subprocess
 import sys
 import threading
+import traceback
 from collections import deque
+from pathlib import Path
 from typing import IO, Protocol
 
 import msgspec
@@ -22,6 +24,13 @@ from usv_tui.model import WorkRequest
 from usv_tui.records import AnyRecord, Command, Fault, Progress
 from usv_tui.timesource import MonotonicTime, TimeSource
 
+_BOOT = """\
+import sys
+sys.path.append(sys.argv.pop())
+from usv_tui.session.child import main
+sys.exit(main())
+"""
+"""The folder that the program is run from is no place of modules; that of this package is one."""
 _LENGTH = struct.Struct("<I")
 _records = msgspec.msgpack.Decoder(list[AnyRecord])
 _encoder = msgspec.msgpack.Encoder()
@@ -118,7 +127,7 @@ class ChildSource:
         read_fd, write_fd = os.pipe()
         environment = dict(os.environ, USV_TUI_RECORDS_FD=str(write_fd))
         self._process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "usv_tui.session.child"],
+            [sys.executable, "-P", "-u", "-c", _BOOT, str(Path(__file__).parents[2])],
             stdin=subprocess.PIPE,
             stdout=log_fd,
             stderr=log_fd,
@@ -147,6 +156,25 @@ class ChildSource:
             pipe.flush()
 
     def _read(self) -> None:
+        """Take records until the process is gone; whatever goes wrong here is told."""
+        try:
+            self._read_all()
+        except Exception as error:  # noqa: BLE001  a reader that dies silently would hang the run
+            self._is_closing = True
+            self._process.kill()
+            self._fail(
+                f"a record of the measuring process cannot be read: {error}",
+                "please report this with the traceback",
+                traceback.format_exc(),
+            )
+
+    def _fail(self, message: str, hint: str, text: str = "") -> None:
+        now_ns = self._time.now_ns()
+        code = int(ExitCode.WORKER_LOST)
+        self._queue.append(Fault(now_ns, code, message, hint, text))
+        self._queue.append(Progress(now_ns, "ended", message))
+
+    def _read_all(self) -> None:
         while True:
             data = read_frame(self._pipe)
             if data is None:

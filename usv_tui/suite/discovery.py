@@ -43,6 +43,19 @@ NO_BENCHMARK = "no benchmark: "
 _MOST_LISTED = 8
 _MARK = "__usv_suite__"
 """An attribute of the modules that benchmark files became."""
+_LIBRARIES = (
+    "torch",
+    "numpy",
+    "msgspec",
+    "textual",
+    "rich",
+    "psutil",
+    "platformdirs",
+    "pynvml",
+    "amdsmi",
+    "usv_tui",
+)
+"""What measures, and what it is made of: never what happens to lie beside a benchmark file."""
 _ids = itertools.count(1)
 
 
@@ -91,6 +104,7 @@ def _nothing_to_time(
 def _import(path: Path) -> types.ModuleType:
     """Run the file as a module of its own name, which processes that it starts can import."""
     code = _compile(path)
+    _refuse_shadows(path)
     name = _module_name(path)
     full = str(path.resolve())
     spec = importlib.util.spec_from_file_location(name, full, loader=SourceFileLoader(name, full))
@@ -165,6 +179,25 @@ def _compile(path: Path) -> types.CodeType:
     except SyntaxError as error:
         line = f":{error.lineno}" if error.lineno else ""
         raise SuiteError(f"{path}{line}: {type(error).__name__}: {error.msg}") from error
+
+
+def _refuse_shadows(path: Path) -> None:
+    """Beside the file it must find the libraries that it is measured with, and nothing else.
+
+    Raises:
+        SuiteError: something in its folder has the name of one of them.
+    """
+    folder = path.resolve().parent
+    for name in _LIBRARIES:
+        for shadow in (folder / f"{name}.py", folder / name / "__init__.py"):
+            known = sys.modules.get(name)
+            if shadow == path.resolve() and known is not None:
+                continue  # the benchmark itself, which finds the library that is there already
+            if shadow.is_file() and getattr(known, "__file__", None) != str(shadow):
+                raise SuiteError(
+                    f"{shadow} hides the library {name} from {path.name}",
+                    "give it another name, or move the benchmark",
+                )
 
 
 @contextmanager
