@@ -84,6 +84,9 @@ class CacheMode(StrEnum):
     """What the caches hold when a window opens."""
 
     WARM = "warm"
+    """What the row's own calls leave: it runs untimed right before its window."""
+    AS_IS = "as-is"
+    """Whatever the neighbours left."""
     COLD = "cold"
     ROTATING = "rotating"
     UNAVAILABLE = "unavailable"
@@ -150,7 +153,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_time_s: float | None = None
     inner: int | None = None
     """Calls per window; None calibrates to `target_window_s`."""
-    target_window_s: float = 1e-3
+    target_window_s: float | None = None
+    """None takes 1 ms, or what gives the narrowest ratio on this machine."""
     warmup_max_s: float = 10.0
     """Warm-up ends when rows and clock have levelled, and at the latest after this."""
     seed: int = 0

@@ -117,9 +117,9 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--target-window",
         type=window_s,
-        default=1e-3,
+        default=None,
         metavar="S",
-        help="seconds a window should last (default 0.001)",
+        help="seconds a window should last (default: 0.001, or what gives the narrowest ratio)",
     )
     add(
         "--warmup",
@@ -137,9 +137,10 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--cache",
-        choices=("warm", "cold"),
+        choices=("warm", "as-is", "cold"),
         default="warm",
-        help="cold flushes the last-level cache before every sample",
+        help="warm: the row runs untimed right before its window; as-is: whatever its neighbours "
+        "left; cold: the last-level cache is flushed before every sample",
     )
     add("--flush-mb", type=positive_int, default=None, metavar="MB", help="size of the flush")
     add("--pace", default="steady", metavar="P", help="steady, burst:ON_MS,OFF_MS or cool:C")

@@ -125,11 +125,17 @@ class Calibrated(Record, tag="calib", frozen=True):
     inner: Count
     per_call_ns: Ns
     cache: str = "warm"
-    """The badge: warm, cold, rotating(n) or unavailable."""
+    """The badge: warm, warm+reset, not warm, as-is, cold, rotating(n) or unavailable."""
     flush_bytes: Size = 0
     l2_bytes: Size | None = None
     mode: str = "eager"
     """eager or graph."""
+    refill: int = 0
+    """Untimed calls right before each window."""
+    here_ns: int | None = None
+    """One call as it is timed, beside the neighbours; None: not looked at."""
+    alone_ns: int | None = None
+    """One call right behind a window of its own, at the same time."""
 
 
 class Samples(Record, tag="s", frozen=True):

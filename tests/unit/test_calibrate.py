@@ -2,7 +2,7 @@ import statistics
 
 import pytest
 
-from usv_tui.engine.calibrate import MAX_INNER, calibrate, prime
+from usv_tui.engine.calibrate import MAX_INNER, calibrate, prime, shared_inner
 from usv_tui.engine.timers import ForeignTimer, GPUTimer, Slot, WallTimer
 from usv_tui.timesource import ManualTime
 
@@ -165,3 +165,47 @@ def test_real_wall_clock_work_is_calibrated():
     (record,) = timer.harvest(wait=True)
 
     assert 0.2e6 < statistics.median(record.window_ns) < 20e6
+
+
+# -- one number of calls for a group
+
+
+def test_rows_of_about_the_same_speed_share_their_calls():
+    """Estimates that a busy host spread by three make one number, for the target in the middle."""
+    assert shared_inner([2e5, 4.5e5, 6e5], [None] * 3, 1e-3) == [3, 3, 3]
+    assert shared_inner([1e4, 1e4], [None] * 2, 1e-3) == [100, 100]
+
+
+def test_rows_of_very_different_speed_do_not():
+    """A call of 1 us beside one of 1 ms: neither window is absurd."""
+    assert shared_inner([1e3, 1.1e3, 1e6], [None] * 3, 1e-3) == [953, 953, 1]
+
+
+@pytest.mark.parametrize("spread", [2.0, 10.0, 300.0, 1e5])
+def test_windows_stay_near_the_target(spread):
+    """No shared number makes a window over four targets, or under a quarter of one."""
+    costs = [1e3 * spread ** (i / 6) for i in range(7)]
+
+    for cost, inner in zip(costs, shared_inner(costs, [None] * 7, 1e-3), strict=True):
+        assert inner == 1 or 0.2e6 < inner * cost < 4.8e6
+
+
+def test_a_group_follows_the_row_that_pins_its_calls():
+    """One row with `inner=8`: the rest of its group has 8 as well, another group has its own."""
+    calls = shared_inner(
+        [5e4, 5e4, 5e4], [8, None, None], 1e-3, groups=["g", "g", "h"], fewest_ns=1e4
+    )
+
+    assert calls == [8, 8, 20]
+
+
+def test_a_group_does_not_follow_where_its_windows_would_be_too_short_or_long():
+    """A pinned single call beside calls of 2 us that the timer cannot tell: they differ."""
+    pins = [1, None, None]
+
+    assert shared_inner([1e6, 2e3, 9e6], pins, 1e-3, groups=["g"] * 3, fewest_ns=1e4) == [1, 500, 1]
+
+
+def test_two_pins_are_both_kept():
+    """Rows that pin different numbers keep them: neither is overridden."""
+    assert shared_inner([1e4, 1e4], [2, 8], 1e-3, groups=["g", "g"]) == [2, 8]

@@ -32,7 +32,7 @@ def test_a_file_is_all_that_is_needed():
     )
     assert (args.iters, args.max_time, args.until, args.inner, args.seed) == (None,) * 5
     assert not any((args.headless, args.no_save, args.isolate, args.no_telemetry, args.markdown))
-    assert (args.warmup, args.target_window, args.window, args.fps) == (10.0, 1e-3, 1000, 4.0)
+    assert (args.warmup, args.target_window, args.window, args.fps) == (10.0, None, 1000, 4.0)
 
 
 def test_selections_add_up():

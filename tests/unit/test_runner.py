@@ -404,7 +404,7 @@ def test_a_lost_context_stops_the_run_and_keeps_the_samples():
     lost = RuntimeError("CUDA error: an illegal memory access was encountered")
     loop = Loop()
     loop.add("innocent")
-    loop.add("guilty", result=raising((61, lost)))
+    loop.add("guilty", result=raising((121, lost)))
 
     reason = loop.run()
 

@@ -166,7 +166,7 @@ def test_wrong_parameters_are_named_with_file_and_line(complaint, params, text):
         ("flops=float('nan')", "flops of f[x=1] is nan"),
         ("skip=lambda: [][0]", "skip raised IndexError"),
         ("inner=0", "inner=0"),
-        ("cache='icy'", "cache='icy' (one of warm, cold, rotating)"),
+        ("cache='icy'", "cache='icy' (one of warm, as-is, cold, rotating)"),
         ("baseline={'z': 1}", "baseline names 'z' (no such parameter)"),
         ("baseline={'x': 2}", "baseline {'x': 2} matches no row"),
         ("baseline='g'", "baseline 'g' matches no row"),

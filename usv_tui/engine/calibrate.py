@@ -4,9 +4,11 @@ Shared by the live runner and by `do_bench`. Both functions use the timer alone:
 enqueued before, since they harvest everything.
 """
 
+import itertools
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from usv_tui.engine.copies import leave_if_copy
@@ -17,6 +19,10 @@ PROBE_ROUND = -1
 """The round number of windows that serve only to calibrate."""
 MAX_INNER = 100_000
 """Most calls in one window that calibration chooses by itself."""
+MOST_SPREAD = 16.0
+"""Rows whose calls differ by more than this factor need not share their calls a window."""
+_MOST_OVER = 4.0
+"""A row that follows its group's calls has windows of at most this many targets."""
 _NS_PER_S = 1_000_000_000
 _ENOUGH_STEPS = 20
 """A window this many timer steps long is known to 5 %."""
@@ -158,3 +164,55 @@ def _median_window(timer: Timer, slot: Slot, first_ns: float) -> tuple[float, Fa
         if sum(windows) > _MAX_TRIAL_NS // 10:
             break
     return max(0.0, statistics.median(windows)), None
+
+
+def shared_inner(
+    per_call_ns: Sequence[float],
+    pinned: Sequence[int | None],
+    target_window_s: float,
+    *,
+    groups: Sequence[Hashable] = (),
+    fewest_ns: float = 0.0,
+) -> list[int]:
+    """Calls in a window of each row: the same number for rows of about the same speed.
+
+    What a window costs beside its calls (the first call, the timer itself) is divided by the calls:
+    identical code at two numbers of calls would differ. So rows whose calls take within
+    `MOST_SPREAD` of each other share one number, for windows of the target in the geometric middle.
+    A number that is pinned (by the user, by `reset` or by a flush) is kept, and the rest of its
+    group follows where its own windows then last `fewest_ns` or more and not far above the target.
+    """
+    target_ns = target_window_s * _NS_PER_S
+    inners = [pin or 1 for pin in pinned]
+    free = [i for i, pin in enumerate(pinned) if pin is None and per_call_ns[i] > 0]
+    for alike in _alike(sorted(free, key=lambda i: per_call_ns[i]), per_call_ns):
+        middle_ns = math.sqrt(per_call_ns[alike[0]] * per_call_ns[alike[-1]])
+        calls = max(1, min(MAX_INNER, round(target_ns / middle_ns)))
+        for i in alike:
+            inners[i] = calls
+    for group in dict.fromkeys(groups):
+        members = [i for i, g in enumerate(groups) if g == group]
+        pins = {pinned[i] for i in members} - {None}
+        for i in members if len(pins) == 1 else ():
+            pin = next(iter(pins))
+            window_ns = (pin or 1) * per_call_ns[i]
+            if pinned[i] is None and fewest_ns <= window_ns <= _MOST_OVER * target_ns:
+                inners[i] = pin or 1
+    return inners
+
+
+def _alike(ordered: list[int], per_call_ns: Sequence[float]) -> list[list[int]]:
+    """Rows in the order of speed, split at the widest gaps until none is too wide a group."""
+    if len(ordered) < 2:
+        return [ordered] if ordered else []
+    if per_call_ns[ordered[-1]] <= MOST_SPREAD * per_call_ns[ordered[0]]:
+        return [ordered]
+    gaps = [per_call_ns[b] / per_call_ns[a] for a, b in itertools.pairwise(ordered)]
+    at = 1 + gaps.index(max(gaps))
+    return _alike(ordered[:at], per_call_ns) + _alike(ordered[at:], per_call_ns)
+
+
+def fewest_window_ns(timer: Timer) -> float:
+    """The shortest window whose length the timer still tells well."""
+    info = timer.info
+    return max(_ENOUGH_STEPS * (info.resolution_ns or 1), _ENOUGH_STEPS * (info.floor_ns or 0))

@@ -148,7 +148,7 @@ class EventTimer:
             inner = slot.inner
             window_ns = known.per_call_ns * inner
             expected_ns = window_ns + known.lead_ns
-            launches = 4 * inner if slot.cold_each else inner + 2
+            launches = 4 * inner if slot.cold_each else inner + len(slot.before) + 2
             if (
                 flight.expected_ns + expected_ns > queue_ns
                 or flight.launches + launches > MAX_LAUNCHES
@@ -160,7 +160,10 @@ class EventTimer:
             pairs: Pairs | None = None
             fn = slot.fn
             try:
-                if is_plain and not slot.before and slot.stream is None:
+                if is_plain and slot.stream is None and (slot.is_refilled or not slot.before):
+                    for call in slot.before:
+                        call()
+                        is_precise = is_precise or not known.lead_ns
                     is_late = is_drained()
                     if inner == 1:
                         began_ns = clock()
@@ -238,10 +241,6 @@ class EventTimer:
         Returns the host's time, whether the device was there too early, and the pairs of calls
         that are timed one by one.
         """
-        if slot.reset is not None:
-            slot.reset()
-        if slot.flush is not None and not slot.cold_each:
-            slot.flush()
         here = self._cuda.current_stream()
         there = slot.stream
         if there is None or there == here:
@@ -263,10 +262,15 @@ class EventTimer:
     def _window(
         self, slot: Slot, known: Known, stream: Any, start: Any, end: Any
     ) -> tuple[int, bool, Pairs | None]:
+        if slot.cold_each and slot.reset is not None:
+            slot.reset()
         if slot.cold_each and slot.inner > 1:
             return self._each(slot, stream, start, end)
         if slot.cold_each and slot.flush is not None:
             slot.flush()
+        if not slot.cold_each:
+            for call in slot.before:
+                call()
         clock, fn = self._clock, slot.fn
         spin_ns = self._arm(slot, known)
         is_late = not spin_ns and stream.query()

@@ -30,6 +30,10 @@ BADGES: Mapping[str, str] = {
     "phases hidden": "no phases",
     "stuck": "stuck",
     "abilities missing": "torch lacks",
+    "cache not warm": "not warm",
+    "not as alone": "not as alone",
+    "inner differs": "other inner",
+    "window chosen": "window",
 }
 """A word or two for the row, by code."""
 
@@ -80,6 +84,25 @@ def _fits(e: Mapping[str, Any]) -> str:
         f"{e['gbps']:.4g} GB/s is more than DRAM's {e['dram_gbps']:.4g}: "
         "the data come from the cache"
     )
+
+
+def _alone(e: Mapping[str, Any]) -> str:
+    """The time alone beside the time here, where both are known."""
+    if not e.get("alone_ns"):
+        return ""
+    return f"alone {_us(e['alone_ns'])}, here {_us(e['here_ns'])}"
+
+
+def _not_warm(e: Mapping[str, Any]) -> str:
+    both = _alone(e)
+    calls = f" after {e['refill']} untimed call(s)" if e["refill"] else ""
+    return f"not warm: {e['reason']}{calls}" + (f" ({both})" if both else "")
+
+
+def _window(e: Mapping[str, Any]) -> str:
+    widths = ", ".join(f"{name} {_share(width)}" for name, width in e["widths"].items())
+    why = f": a ratio's spread after a second of rounds is {widths}" if widths else ""
+    return f"windows of {float(e['window_s']) * 1e3:g} ms{why}"
 
 
 def _syncs(e: Mapping[str, Any]) -> str:
@@ -138,5 +161,14 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "graph differs": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
     "phases hidden": lambda e: e["reason"],
     "abilities missing": lambda e: "this build of torch lacks: " + "; ".join(e["reasons"]),
+    "cache not warm": _not_warm,
+    "not as alone": lambda e: (
+        f"{_alone(e)}: its neighbours leave it other caches, clocks or memory than it has by itself"
+    ),
+    "inner differs": lambda e: (
+        f"{e['inner']} call(s) a window, and {e['base_inner']} in those of its baseline "
+        f"{e['base']}: what a window costs by itself is divided differently"
+    ),
+    "window chosen": _window,
 }
 """A line for each code that has none elsewhere, for the room that words notices."""

@@ -36,7 +36,7 @@ class Known:
     def __init__(self) -> None:
         self.per_call_ns = 0.0
         self.lead_ns = 0.0
-        """Device time before a window: the flush."""
+        """Device time before a window: refilling calls, reset, flush."""
         self.host_ns = 0.0
         self.gain = 1.0
         """By how much a blocker is longer than the host needed last."""
@@ -215,7 +215,7 @@ class Flight:
                     gap_ns = self._learn_gap(start_ns - last_end_ns, slot, known)
                 since_ns = 0
             else:
-                start_ns = last_end_ns + gap_ns
+                start_ns = last_end_ns + (round(known.lead_ns) if slot.before else gap_ns)
             since_ns += window_ns
             last_end_ns = start_ns + window_ns
             if window_ns <= 0:
@@ -237,12 +237,12 @@ class Flight:
             free.pop()
 
     def _learn_gap(self, gap_ns: int, slot: Slot, known: Known) -> int:
-        """A start that was looked up tells what lies between windows: nothing, or a flush.
+        """A start that was looked up tells what lies between windows: nothing, or untimed work.
 
         The shortest is kept: in a longer one there is idle time, which nothing covers.
         """
         gap_ns = max(0, gap_ns)
-        if slot.flush is None:
+        if not slot.before:
             self._gap_ns = min(gap_ns, round(1.05 * self._gap_ns) + 100)
         else:
             known.lead_ns = min(gap_ns, 1.05 * known.lead_ns) if known.lead_ns else gap_ns

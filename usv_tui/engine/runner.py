@@ -24,6 +24,17 @@ from usv_tui.engine.levelling import MIN_NS, Levelling
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.schedule import Schedule
 from usv_tui.engine.timers import Failure, Slot, Timer, beside
+from usv_tui.engine.tuning import (
+    begin_warm,
+    budget_ns,
+    choose_window,
+    different_inner,
+    look_warm,
+    share_inner,
+    warmth_finding,
+    window_finding,
+)
+from usv_tui.engine.window import DEFAULT_S
 from usv_tui.errors import UsageError, one_line
 from usv_tui.model import BenchInfo, Benchmark, CacheMode, Flag, Notice, RowState, RunConfig, Suite
 from usv_tui.records import (
@@ -98,6 +109,15 @@ class Row:
         """Too slow for untimed calls: no warm-up, and its first calls are its samples."""
         self.first_call: Samples | None = None
         """Its first call as a sample, for a run that ends before there is another one."""
+        self.pinned: int | None = None
+        """Calls a window that are not for the run to choose."""
+        self.refill = 0
+        """Untimed calls before each of its windows while other rows take part."""
+        self.warmth: tuple[int, int] | None = None
+        """ns of one call beside the others, and alone; None: not looked at."""
+        self.is_unlike_alone = False
+        self.not_warm = ""
+        """Why it is not called warm although it was to be."""
         self.cache: CacheMode | None = None
         """What the user chose while it runs; None: as its file or the run says."""
         self.levelling = Levelling()
@@ -140,6 +160,8 @@ class Runner:
         self._pace = Pace.parse(config.pace)
         self._round = 0
         self._round_ns = 0.0
+        self._work_ns = 0.0
+        """Time of one round's calls, as calibrated."""
         self._is_paused = False
         self._stop_reason = ""
         self._ramp_until_ns = 0
@@ -174,6 +196,7 @@ class Runner:
             if not self._stop_reason:
                 self._began_ns = began_ns = now() - self._used_ns()
                 self._warm_up(began_ns)
+                self._tune()
                 self._measure(began_ns)
         finally:
             self._gate.unman()
@@ -236,6 +259,7 @@ class Runner:
                 return
             if row.slot is not None and not row.is_failed:
                 self._calibrate(row, is_hurried=self._time.now_ns() > until_ns)
+        self._set_inner(self._target_s)
         self._reschedule()
         if not any(row.slot is not None and not row.is_failed for row in self._rows):
             self._stop_reason = "every benchmark failed"
@@ -371,23 +395,26 @@ class Runner:
         elif is_hurried:
             self._settle(row, slot, self._guess(row, fixed_inner(slot, wanted)))
             return
-        target_s = self._config.target_window_s
-        if self._config.max_time_s is not None:
-            target_s = min(target_s, self._config.max_time_s / 10)
         found = calibrate(
             self._timer,
             slot,
-            target_s,
+            self._target_s,
             inner=wanted,
             slow_ns=self._slow_ns,
             clock=self._time.now_ns,
         )
         self._settle(row, slot, found)
 
+    @property
+    def _target_s(self) -> float:
+        """How long a window should last, before any choice."""
+        wanted_s, most_s = self._config.target_window_s or DEFAULT_S, self._config.max_time_s
+        return wanted_s if most_s is None else min(wanted_s, most_s / 10)
+
     def _guess(self, row: Row, fixed: int | None) -> Calibration:
         """There is no time to try: what the first call cost."""
         per_call_ns = max(1, row.cost_ns)
-        inner = fixed or max(1, round(self._config.target_window_s * NS_PER_S / per_call_ns))
+        inner = fixed or max(1, round(self._target_s * NS_PER_S / per_call_ns))
         return Calibration(inner, per_call_ns, None, per_call_ns * inner)
 
     def _settle(self, row: Row, slot: Slot, found: Calibration) -> None:
@@ -396,13 +423,15 @@ class Runner:
             return
         slot.inner = found.inner
         slot.cold_each = slot.flush is not None and found.inner > 1
+        row.pinned = fixed_inner(slot, row.benchmark.inner or self._config.inner)
         row.per_call_ns = found.per_call_ns
         row.cost_ns = found.cost_ns
         row.is_slow = found.cost_ns > self._slow_ns
         if row.is_slow and row.n == 0:
             self._note("slow row", row, {"seconds": row.cost_ns / NS_PER_S})
-        self._emit_calibrated(row)
         if row.is_slow and found.first is not None:
+            begin_warm(row, slot, self._cache_mode(row))
+            self._emit_calibrated(row)
             sample = msgspec.structs.replace(
                 found.first, round=self._round, flag=int(Flag.FIRST), flags=[]
             )
@@ -412,6 +441,87 @@ class Runner:
             row.n += 1
             self._emit(sample)
 
+    def _set_inner(self, target_window_s: float) -> None:
+        """Calls a window of all rows together, and what comes before each window."""
+        rows = [row for row in self._rows if row.slot is not None and not row.is_failed]
+        for bench, inner in share_inner(self._timer, rows, target_window_s).items():
+            row = self._rows[bench]
+            slot = row.slot
+            assert slot is not None
+            slot.inner = inner
+            slot.cold_each = slot.flush is not None and inner > 1
+            begin_warm(row, slot, self._cache_mode(row))
+        bases = self._bases(rows)
+        for row in rows:
+            if row.n == 0:  # of a slow row it is said, with its first sample
+                self._emit_calibrated(row)
+            found = different_inner(row, self._rows[bases.get(row.bench, row.bench)])
+            if found is not None:
+                self._note(found.code, row, found.evidence)
+
+    def _bases(self, rows: list[Row]) -> dict[int, int]:
+        """The baseline of each row that has one among these."""
+        by_group = {
+            r.benchmark.group: r.bench
+            for r in rows
+            if r.benchmark.is_baseline and r.control_of is None
+        }
+        found = {
+            r.bench: by_group[r.benchmark.group] for r in rows if r.benchmark.group in by_group
+        }
+        found |= {r.bench: r.control_of for r in rows if r.control_of is not None}
+        return {row: base for row, base in found.items() if row != base}
+
+    def _tune(self) -> None:
+        """After warm-up: the length of a window, and whether rows are as warm as alone."""
+        rows = self._live_rows()
+        config = self._config
+        longest_ns = budget_ns(config.warmup_max_s, config.max_time_s)
+        if self._stop_reason or longest_ns <= 0:
+            return
+        self._gate.unman()
+        if config.target_window_s is None and config.inner is None:
+            self._progress("tuning", "the length of a window")
+            choice = choose_window(
+                self._timer,
+                rows,
+                self._bases(rows),
+                self._time.now_ns,
+                longest_ns=longest_ns,
+                seed=config.seed,
+            )
+            if choice.failure is not None:
+                self._on_failure(choice.failure)
+            elif choice.trials:
+                found = window_finding(choice)
+                self._note(found.code, None, found.evidence)
+            if choice.is_news:
+                self._set_inner(choice.window_s)
+                self._reschedule()
+        self._look_warm(longest_ns)
+
+    def _look_warm(self, longest_ns: float) -> None:
+        """Is each row beside the others as it is alone? Refill it until it is, or say so."""
+        rows = self._live_rows()
+        failure = look_warm(
+            self._timer,
+            rows,
+            self._cache_mode,
+            self._time.now_ns,
+            longest_ns=longest_ns,
+            seed=self._config.seed,
+        )
+        if failure is not None:
+            self._on_failure(failure)
+        for row in rows:
+            if row.is_failed or len(rows) < 2:
+                continue
+            if row.warmth is not None:
+                self._emit_calibrated(row)
+            found = warmth_finding(row)
+            if found is not None:
+                self._note(found.code, row, found.evidence)
+
     def _emit_calibrated(self, row: Row) -> None:
         slot = row.slot
         assert slot is not None
@@ -420,7 +530,11 @@ class Runner:
             mode = CacheMode.UNAVAILABLE
         flusher = self._flusher
         badge = str(mode)
-        if mode is CacheMode.WARM and row.rotated:
+        if mode is CacheMode.WARM and row.not_warm:
+            badge = "not warm"
+        elif mode is CacheMode.WARM and slot.reset is not None:
+            badge = "warm+reset"
+        elif mode is CacheMode.WARM and row.rotated:
             badge, doubt = rotation_badge(row.rotated, self._get_flusher().l2_bytes)
             flusher = self._flusher
             if doubt is not None:
@@ -439,6 +553,8 @@ class Runner:
                 flusher.flush_bytes if flusher and slot.flush else 0,
                 flusher.l2_bytes if flusher else None,
                 str(slot.hints.get("mode", "eager")),
+                row.refill,
+                *(row.warmth or (None, None)),
             )
         )
 
@@ -459,6 +575,11 @@ class Runner:
                 self._schedule.set(slot, 0)
         for slot in wanted:
             self._schedule.set(slot, 1)
+            # A row alone follows its own windows: its caches are its own.
+            slot.set_refill(self._rows[slot.bench].refill if len(wanted) > 1 else 0)
+        self._work_ns = sum(
+            self._rows[slot.bench].per_call_ns * (slot.inner + slot.refill) for slot in wanted
+        )
         self._round_ns = 0.0
 
     def _warm_up(self, began_ns: int) -> None:
@@ -643,7 +764,9 @@ class Runner:
     def _block_rounds(self) -> int:
         if not self._round_ns:
             return 1
-        rounds = max(1, min(_MAX_BLOCK, int(_BLOCK_NS / self._round_ns)))
+        # What the host took says little while a device works off what was queued.
+        took_ns = max(self._round_ns, self._work_ns)
+        rounds = max(1, min(_MAX_BLOCK, int(_BLOCK_NS / took_ns)))
         iters = self._config.iters
         if iters is not None and not self._is_warming:
             missing = [iters - row.n for row in self._live_rows() if row.n < iters]
@@ -870,27 +993,22 @@ class Runner:
         self._reschedule()
 
     def _set_cache(self, row: Row, mode: CacheMode) -> None:
-        """Toggle a row between warm and cold; only its own statistics start afresh."""
+        """Another cache mode for a row; only its own statistics start afresh."""
         slot = row.slot
         if slot is None:
             return
         row.cache = mode
-        flush = self._get_flusher().flush if mode is CacheMode.COLD else None
-        fresh = Slot(
-            slot.bench,
-            slot.fn,
-            slot.inner,
-            reset=slot.reset,
-            flush=flush,
-            cold_each=flush is not None and slot.inner > 1,
-            stream=slot.stream,
-        )
-        fresh.hints = slot.hints
+        fresh = slot.twin()
+        fresh.flush = self._get_flusher().flush if mode is CacheMode.COLD else None
+        fresh.cold_each = fresh.flush is not None and slot.inner > 1
+        begin_warm(row, fresh, mode)
         self._schedule.set(slot, 0)
         row.slot = fresh
         self._emit(Mark(self._time.now_ns(), f"{row.name} {mode}", row.bench))
         self._emit_calibrated(row)
         self._reschedule()
+        self._drain(wait=True)
+        self._look_warm(budget_ns(self._config.warmup_max_s, self._config.max_time_s))
 
     # -- failures
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from usv_tui.engine.phases import PhaseCollector
+from usv_tui.engine.phases import PhaseCollector, unwrap
 from usv_tui.model import TimerInfo
 from usv_tui.records import AnyRecord, Samples
 
@@ -26,7 +26,10 @@ def _nothing() -> None:
 class Slot:
     """One row as the timer sees it. Built once a row, not once a sample."""
 
-    __slots__ = ("before", "bench", "cold_each", "flush", "fn", "hints", "inner", "reset", "stream")
+    __slots__ = (
+        "before", "bench", "cold_each", "flush", "fn", "hints", "inner", "is_refilled", "refill",
+        "reset", "stream",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,13 +50,40 @@ class Slot:
         self.cold_each = cold_each
         """Flush before each inner call and time each: the only way for inner > 1 to be cold."""
         self.stream = stream
-        self.before: tuple[Callable[[], object], ...] = tuple(
-            f for f in (reset, flush) if f is not None
-        )
-        """Untimed, before each sample, in the order reset, flush."""
+        self.refill = 0
+        """Untimed calls right before each window, which bring back what neighbours evicted."""
+        self.is_refilled = False
+        """True when nothing but these calls comes before a window."""
+        self.before: tuple[Callable[[], object], ...] = ()
+        """Untimed, before each sample: (reset, fn) for each refilling call, then reset, flush."""
         self.hints: dict[str, Any] = {}
         """What was learned of the row in priming, such as `synchronises`; `slow`: call it no more
         than it takes."""
+        self.set_refill(0)
+
+    def set_refill(self, calls: int) -> None:
+        """Let so many untimed calls of `fn` (as it is now) come before each window."""
+        again = self.reset, unwrap(self.fn)
+        once = tuple(f for f in again if f is not None)
+        last = tuple(f for f in (self.reset, self.flush) if f is not None)
+        self.refill = calls
+        self.is_refilled = calls > 0 and not last
+        self.before = once * calls + last
+
+    def twin(self, refill: int = 0) -> "Slot":
+        """The same row with other calls before its windows, for trials."""
+        twin = Slot(
+            self.bench,
+            self.fn,
+            self.inner,
+            reset=self.reset,
+            flush=self.flush,
+            cold_each=self.cold_each,
+            stream=self.stream,
+        )
+        twin.hints = self.hints
+        twin.set_refill(refill)
+        return twin
 
 
 Failure = tuple[Slot, BaseException]
@@ -71,9 +101,9 @@ class Timer(Protocol):
 
         `slots` are one or several whole rounds one after the other, `size` slots each (0: all of
         them are one round), the first of which has the number `round_`. The order within a sample
-        is: reset, flush, [blocker], start, inner times fn, end. Only fn runs between start and
-        end. When a slot raises, the block ends there: what was timed before it is kept, nothing
-        after it runs, and the slot comes back with its exception.
+        is: [refilling calls, each behind a reset], reset, flush, [blocker], start, inner times fn,
+        end. Only fn runs between start and end. When a slot raises, the block ends there: what was
+        timed before it is kept, nothing after it runs, and the slot comes back with its exception.
         """
         ...
 
@@ -150,7 +180,9 @@ class WallTimer:
             fn = slot.fn
             inner = slot.inner
             try:
-                if plain and not slot.before:
+                if plain and not slot.cold_each:
+                    for call in slot.before:
+                        call()
                     if inner == 1:
                         start = clock()
                         fn()

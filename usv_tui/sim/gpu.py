@@ -44,6 +44,37 @@ class Truth(NamedTuple):
     """The lock in force, whoever set it."""
 
 
+class _Cache:
+    """Who holds how much of the last-level cache; the least recently used makes room."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._held: dict[str, float] = {}
+        self._is_flushed = False
+
+    def flush(self) -> None:
+        """Nothing of anybody's is left."""
+        self._held.clear()
+        self._is_flushed = True
+
+    def missing(self, kernel: SimKernel) -> float:
+        """The share of its data that a call does not find, before it brings some of it back."""
+        was_flushed, self._is_flushed = self._is_flushed, False
+        if not kernel.footprint_bytes:
+            return float(was_flushed)
+        held = self._held.pop(kernel.name, 0.0)
+        whole = min(kernel.footprint_bytes, self._size_bytes)
+        self._held[kernel.name] = min(whole, held + whole / kernel.refill_calls)
+        excess = sum(self._held.values()) - self._size_bytes
+        for name in list(self._held):
+            if excess <= 0:
+                break
+            gone = min(excess, self._held[name])
+            self._held[name] -= gone
+            excess -= gone
+        return 1.0 - held / kernel.footprint_bytes
+
+
 class _Pending:
     """What is queued on one stream and how much work it is."""
 
@@ -116,7 +147,7 @@ class SimGpu:
         self._sensors = Sensors(card)
         self._noise: dict[str, KernelNoise] = {}
         self._calls: dict[str, int] = {}
-        self._is_cold = False
+        self._cache = _Cache(card.l2_bytes)
         self._guard = threading.RLock()
         self._never = threading.Event()
         self._is_moving = _moves_by_itself(self.time)
@@ -149,9 +180,7 @@ class SimGpu:
                 host_ns += kernel.compile_ns
                 self._noise[kernel.name] = KernelNoise(kernel, self.seed)
             factor, extra_s = self._noise[kernel.name].next()
-            if self._is_cold:
-                factor *= 1.0 + kernel.cold_gain
-                self._is_cold = False
+            factor *= 1.0 + kernel.cold_gain * self._cache.missing(kernel)
             fixed_s, cycles = kernel.split(card)
             item = Item(
                 self._ready_s(start_ns + host_ns),
@@ -182,7 +211,7 @@ class SimGpu:
         card = self.card
         self._work(self.flush_bytes / card.peak_bytes_per_s, _FLUSH_ACTIVITY)
         with self._guard:
-            self._is_cold = True
+            self._cache.flush()
 
     @property
     def flush_bytes(self) -> int:
@@ -423,6 +452,8 @@ def kernel(
     alpha: float = 0.95,
     activity: float = 1.0,
     noise: float = 0.002,
+    footprint_mb: float = 0.0,
+    cold_gain: float = 0.0,
 ) -> SimCall:
     """A callable for a benchmark file that is to run on a simulated GPU.
 
@@ -432,7 +463,17 @@ def kernel(
         alpha: share of that time which goes with the clock (1 compute bound, 0 memory bound).
         activity: share of the card's maximum dynamic power that it draws.
         noise: standard deviation of log time from call to call.
+        footprint_mb: MiB that it touches: what neighbours evict of it, and it of them.
+        cold_gain: a call that finds nothing of it takes 1 + gain times as long.
     """
     return SimCall(
-        SimKernel(name=name, t0_ns=us * 1e3, alpha=alpha, activity=activity, noise=noise)
+        SimKernel(
+            name=name,
+            t0_ns=us * 1e3,
+            alpha=alpha,
+            activity=activity,
+            noise=noise,
+            footprint_bytes=round(footprint_mb * (1 << 20)),
+            cold_gain=cold_gain,
+        )
     )

@@ -57,7 +57,11 @@ class SimKernel:
     compile_ns: int = 0
     """Host time of the first call on top: a just-in-time compiler."""
     cold_gain: float = 0.0
-    """The first call after a cache flush takes 1 + gain times as long."""
+    """A call that finds nothing of its own in the cache takes 1 + gain times as long."""
+    footprint_bytes: int = 0
+    """What it touches: neighbours evict it, it evicts them. 0: it is cold after a flush only."""
+    refill_calls: int = 1
+    """Calls that it takes to bring an evicted footprint back."""
     side_stream: bool = False
     """The work goes to another stream than the one that is timed."""
     synchronises: bool = False

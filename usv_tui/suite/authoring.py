@@ -181,7 +181,7 @@ def location(function: Callable[..., Any]) -> str:
 def _cache_mode(cache: CacheMode | str | None, where: str) -> CacheMode | None:
     if cache is None:
         return None
-    choices = (CacheMode.WARM, CacheMode.COLD, CacheMode.ROTATING)
+    choices = (CacheMode.WARM, CacheMode.AS_IS, CacheMode.COLD, CacheMode.ROTATING)
     if cache not in choices:
         raise SuiteError(f"{where}: cache={plain.value(cache)}", f"one of {', '.join(choices)}")
     return CacheMode(cache)
