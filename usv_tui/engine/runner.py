@@ -160,6 +160,7 @@ class Runner:
         self._pace = Pace.parse(config.pace)
         self._round = 0
         self._round_ns = 0.0
+        self._window_s = DEFAULT_S
         self._work_ns = 0.0
         """Time of one round's calls, as calibrated."""
         self._is_paused = False
@@ -441,19 +442,21 @@ class Runner:
             row.n += 1
             self._emit(sample)
 
-    def _set_inner(self, target_window_s: float) -> None:
-        """Calls a window of all rows together, and what comes before each window."""
+    def _set_inner(self, target_window_s: float, only: Row | None = None) -> None:
+        """Calls a window of all rows together (or of one among them), and what comes before it."""
+        self._window_s = target_window_s
         rows = [row for row in self._rows if row.slot is not None and not row.is_failed]
-        for bench, inner in share_inner(self._timer, rows, target_window_s).items():
-            row = self._rows[bench]
+        inners = share_inner(self._timer, rows, target_window_s)
+        changed = rows if only is None else [only]
+        for row in changed:
             slot = row.slot
             assert slot is not None
-            slot.inner = inner
-            slot.cold_each = slot.flush is not None and inner > 1
+            slot.inner = inners[row.bench]
+            slot.cold_each = slot.flush is not None and slot.inner > 1
             begin_warm(row, slot, self._cache_mode(row))
         bases = self._bases(rows)
-        for row in rows:
-            if row.n == 0:  # of a slow row it is said, with its first sample
+        for row in changed:
+            if not (row.is_slow and row.n):  # of which it was said, with its first sample
                 self._emit_calibrated(row)
             found = different_inner(row, self._rows[bases.get(row.bench, row.bench)])
             if found is not None:
@@ -760,6 +763,9 @@ class Runner:
         slot.hints.pop("slow", None)
         self._emit(Mark(self._time.now_ns(), f"{row.name} is no longer slow", row.bench))
         self._calibrate(row)
+        if not row.is_failed:
+            self._set_inner(self._window_s, row)
+            self._reschedule()
 
     def _block_rounds(self) -> int:
         if not self._round_ns:

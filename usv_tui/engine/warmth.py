@@ -106,12 +106,14 @@ def look(
     part as neighbours of the others, with one call, or not at all.
     """
     looked_at = _affordable(patients, budget_ns)
+    if all(p.is_neighbour for p in looked_at):
+        return None
     random = Random(seed)
     end_ns = clock() + budget_ns
     for turn in itertools.count(1):
         last = looked_at[-1:]
         random.shuffle(looked_at)
-        if looked_at[:1] == last:  # it would follow itself
+        if looked_at[0] in last:  # it would follow itself
             looked_at.append(looked_at.pop(0))
         failure = _look_once(timer, looked_at)
         if failure is not None:
