@@ -254,6 +254,12 @@ class SensorInfo(msgspec.Struct, frozen=True, kw_only=True):
     lag_ns: int | None = None
     cost_ns: int | None = None
     """Median duration of one call."""
+    refused: int = 0
+    """How many of its values could not be true."""
+    refusal: str = ""
+    """Why the last of these was refused."""
+    doubt: str = ""
+    """Why the values that it gives may be wrong: `stuck …`."""
 
 
 class Reason(IntFlag):

@@ -62,3 +62,6 @@ def forget_library() -> None:
 
     pynvml.nvmlLib = None
     pynvml._nvmlGetFunctionPointer_cache.clear()
+    # The words of an error are kept for good, and were the fake's.
+    for code in [c for c, text in pynvml.NVMLError._errcode_to_string.items() if "fake" in text]:
+        del pynvml.NVMLError._errcode_to_string[code]

@@ -81,6 +81,7 @@ def test_one_table_gives_nearly_everything(card, time):
 def test_an_mi300_shows_its_slowest_die_and_its_hotspot(card, time):
     """Six dies: the fastest and the slowest clock; no edge sensor, so the hotspot, labelled."""
     card.metrics(metrics_v1_7())
+    (card.hwmon / "power1_cap").write_text("750000000\n")
     source = opened(card, time)
     reading = look(source, time)
     sensors = source.info().sensors
@@ -137,6 +138,7 @@ def test_throttle_bits_become_reasons(status, mask):
 def test_the_attribute_form_of_the_table_is_read(card, time):
     """gpu_metrics 1.9, a list of typed attributes: unknown ones are passed over."""
     card.metrics(metrics_v1_9())
+    (card.hwmon / "power1_cap").write_text("750000000\n")
     source = opened(card, time)
     reading = look(source, time)
 

@@ -364,17 +364,17 @@ def test_a_power_value_that_the_driver_no_longer_refreshes_is_no_value(fake, tim
 
 
 def test_power_that_never_moves_under_load_is_called_stuck(fake, time):
-    """The same milliwatts for over 10 s of full load: the label says stuck, then no more."""
+    """The same milliwatts for over 10 s of full load are doubted, until they move."""
     fake("stamps=0")
     source = opened(fake, time)
     for _ in range(120):
         look(source, time)
-    stuck = source.info().sensors["power_mw"].label
+    stuck = source.info().sensors["power_mw"].doubt
     fake("0.power=301000")
     look(source, time)
 
-    assert stuck.endswith("stuck")
-    assert "stuck" not in source.info().sensors["power_mw"].label
+    assert stuck == "stuck: the same for 10 s under load"
+    assert source.info().sensors["power_mw"].doubt == ""
 
 
 def test_sentinels_and_nonsense_are_no_values(fake, time):
@@ -395,7 +395,7 @@ def test_sentinels_and_nonsense_are_no_values(fake, time):
     assert reading.sm_mhz is None
     assert second.util_pct is None
     assert reasons["mem_temp_c"] == "reads 0: this board has no memory sensor"
-    assert reasons["sm_mhz"] == "reads 0 MHz while the device works"
+    assert reasons["sm_mhz"] == "implausible: 0 MHz while the device works"
     assert reasons["mem_mhz"] == "the driver says: no value"
 
 

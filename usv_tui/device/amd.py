@@ -26,6 +26,7 @@ from usv_tui.device.amd_sysfs import (
     uevent,
 )
 from usv_tui.device.base import Identity, Tier
+from usv_tui.device.plausible import BUSY_PCT, EnergyWitness, sane_info
 from usv_tui.device.processes import foreign_pids
 from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.errors import DeviceLost, SensorGap
@@ -35,11 +36,9 @@ from usv_tui.timesource import MonotonicTime, TimeSource
 STALE_NS = S
 """A table whose time stamp has not moved for so long is not a measurement any more."""
 RECHECK_NS = 5 * S
-"""A card that was asleep at first is asked once more what it offers after so long."""
-CHECK_ENERGY_NS = 10 * S
+"""What a card does not offer is looked for again after so long, then twice as long, and so on."""
 LOST_LOOKS, LOST_AFTER_NS = 3, 2 * S
 """Looks in a row, over so long, in which no file answered: then the device is lost."""
-STUCK_NS = 10 * S
 
 _FIELDS = (
     "sm_mhz", "sm_mhz_min", "mem_mhz", "power_mw", "temp_c", "mem_temp_c", "energy_mj",
@@ -100,11 +99,10 @@ class AmdTelemetry:
         self._tabled: set[str] = set()
         """The quantities that the table gives."""
         self._chosen_ns: int | None = None
-        self._is_rechosen = False
+        self._recheck_ns = RECHECK_NS
         self._stamp: tuple[int | None, int] = (None, 0)
         self._energy = MonotonicCounter()
-        self._energy_start: tuple[int, int] | None = None
-        self._power_sum, self._power_count = 0, 0
+        self._witness = EnergyWitness(factor=2.0, periods=1)
         self._residency: tuple[tuple[int, int, int, int], int] | None = None
         self._throttled_ns = [0, 0, 0]
         self._errors: list[OSError] = []
@@ -237,7 +235,7 @@ class AmdTelemetry:
             notes.append(f"performance level {level}")
         memory = self._text("mem_info_vram_total")
         limits = hwmon_limits(self._hwmon) if self._hwmon is not None and not is_asleep else {}
-        return DeviceInfo(
+        info = DeviceInfo(
             uuid=f"GPU-{unique}" if unique else f"amd-{pci}",
             name=self._text("product_name") or self._identity.name or "AMD GPU",
             kind="amd",
@@ -250,6 +248,9 @@ class AmdTelemetry:
             temp_limits_c=limits,
             note=", ".join(notes),
         )
+        info = msgspec.structs.replace(info, **sane_info(info))
+        self._board.know(info)
+        return info
 
     def _limit_mw(self) -> int | None:
         file = self._fallbacks.get("power_limit_mw")
@@ -258,7 +259,7 @@ class AmdTelemetry:
         except (OSError, ValueError):
             return None
 
-    def _choose_sources(self, metrics: Metrics | None, why_not: str) -> None:
+    def _choose_sources(self, metrics: Metrics | None, why_not: str, *, is_first: bool) -> None:
         """Take every quantity from the table where it has it, else from a file, else say why."""
         table = f"gpu_metrics {metrics.version}" if metrics is not None else ""
         offered = _offered(metrics) if metrics is not None else {}
@@ -268,7 +269,7 @@ class AmdTelemetry:
             "fan_pct": "%", "power_limit_mw": "mW",
         }  # fmt: skip
         for name in (*_FROM_METRICS, "fan_pct", "power_limit_mw"):
-            if self._is_rechosen and self._board.is_offered(name):
+            if not is_first and self._board.is_offered(name):
                 continue
             unit = units.get(name, "ns" if "throttle" in name else "")
             if name in offered:
@@ -295,12 +296,11 @@ class AmdTelemetry:
 
     def _read_fast(self, now_ns: int) -> None:
         metrics, why_not = self._read_metrics()
-        if self._chosen_ns is None or (
-            not self._is_rechosen and now_ns - self._chosen_ns > RECHECK_NS
-        ):
-            self._is_rechosen = self._chosen_ns is not None
-            if not self._is_rechosen or metrics is not None:
-                self._choose_sources(metrics, why_not)
+        if self._chosen_ns is None or now_ns - self._chosen_ns > self._recheck_ns:
+            is_first = self._chosen_ns is None
+            if is_first or metrics is not None:
+                self._choose_sources(metrics, why_not, is_first=is_first)
+            self._recheck_ns = RECHECK_NS if is_first else 2 * self._recheck_ns
             self._chosen_ns = now_ns
         if metrics is not None:
             why_not = self._why_stale(metrics, now_ns)
@@ -370,7 +370,7 @@ class AmdTelemetry:
         """The values of a fresh table."""
         put = self._put
         activity = metrics.activity_pct
-        put("util_pct", activity if activity is None or activity <= 100 else None, metrics)
+        put("util_pct", activity, metrics)
         is_busy = bool(activity)
         clocks = [mhz for mhz in metrics.gfx_mhz if mhz]
         why = "reads 0 MHz while the GPU works" if is_busy else "the graphics engine is off"
@@ -380,7 +380,9 @@ class AmdTelemetry:
         put("mem_mhz", metrics.mem_mhz or None, metrics, "reads 0")
         is_double = "MI250" in (self._info.name if self._info is not None else "")
         why = "the package's other die reports it" if is_double else "reads 0 W"
-        put("power_mw", metrics.power_w * 1000 if metrics.power_w else None, metrics, why)
+        rests = activity is not None and activity < BUSY_PCT and not is_double
+        power_w = metrics.power_w or (metrics.power_w if rests else None)
+        put("power_mw", None if power_w is None else power_w * 1000, metrics, why)
         edge, hotspot = _celsius(metrics.edge_c), _celsius(metrics.hotspot_c)
         put("temp_c", hotspot if edge is None else edge, metrics)
         put("mem_temp_c", _celsius(metrics.mem_c), metrics)
@@ -393,31 +395,19 @@ class AmdTelemetry:
         if value is None:
             self._board.absent(name, why_not)
         else:
-            self._board.put(name, value, metrics.stamp_ns)
+            counter = self._energy if name == "energy_mj" else None
+            self._board.put(name, value, metrics.stamp_ns, counter)
 
     def _take_energy(self, metrics: Metrics, now_ns: int) -> None:
         """Energy, as long as it agrees with the power reading to a factor of two."""
-        if "energy_mj" not in self._tabled or not metrics.energy_count:
-            self._put("energy_mj", None, metrics, "reads 0")
+        count = metrics.energy_count
+        self._put("energy_mj", count * 1000 >> 16 if count else None, metrics, "reads 0")
+        if "energy_mj" not in self._tabled:
             return
-        energy_mj = self._energy.feed(metrics.energy_count) * 1000 >> 16
-        self._put("energy_mj", energy_mj, metrics)
-        if not metrics.power_w:
-            return
-        self._power_sum += metrics.power_w
-        self._power_count += 1
-        if self._energy_start is None:
-            self._energy_start = (now_ns, energy_mj)
-        then_ns, then_mj = self._energy_start
-        if now_ns - then_ns < CHECK_ENERGY_NS:
-            return
-        by_counter_w = (energy_mj - then_mj) / 1000 / ((now_ns - then_ns) / S)
-        by_power_w = self._power_sum / self._power_count
-        self._energy_start, self._power_sum, self._power_count = (now_ns, energy_mj), 0, 0
-        if not by_power_w / 2 <= by_counter_w <= by_power_w * 2:
-            words = f"the counter says {by_counter_w:.0f} W where power reads {by_power_w:.0f} W"
+        energy, power = self._board.value("energy_mj"), self._board.value("power_mw")
+        if why := self._witness.feed(energy, power, now_ns):
             self._tabled.discard("energy_mj")
-            self._board.never("energy_mj", words)
+            self._board.never("energy_mj", why)
 
     def _take_throttling(self, metrics: Metrics, now_ns: int) -> None:
         """Reasons from the status bits, or from the cycles that were spent under a limit."""
@@ -447,7 +437,7 @@ class AmdTelemetry:
     def _read_slow(self, now_ns: int) -> None:
         for name in ("mem_mhz", "temp_c", "mem_temp_c", "util_pct", "fan_pct", "power_limit_mw"):
             self._read_file(name, now_ns)
-        self._mark_stuck()
+        self._board.watch_stuck()
 
     def _read_file(self, name: str, now_ns: int) -> None:
         """A quantity that comes from a file of its own."""
@@ -465,18 +455,7 @@ class AmdTelemetry:
             return
         self._has_answered = True
         self._board.cost(name, self._time.now_ns() - start_ns)
-        if _is_plausible(name, value):
-            self._board.put(name, round(value) if name.endswith("_mw") else round(value, 1))
-        else:
-            self._board.absent(name, f"implausible: {value:g}")
-
-    def _mark_stuck(self) -> None:
-        """Say so when power never moves under load."""
-        label = self._board.label_of("power_mw").removesuffix("stuck").rstrip(", ")
-        is_busy = (self._board.value("util_pct") or 0) >= 50
-        if is_busy and self._board.unchanged_ns("power_mw") > STUCK_NS:
-            label = f"{label}, stuck" if label else "stuck"
-        self._board.label("power_mw", label)
+        self._board.put(name, round(value) if name.endswith("_mw") else round(value, 1))
 
     def _read_others(self) -> None:
         rows = kfd_processes(self._sys, self._kfd_ids)
@@ -534,11 +513,3 @@ def _celsius(value: int | None) -> float | None:
         return None
     degrees = value / 1000 if value > 1000 else float(value)
     return degrees if -50 < degrees < 150 else None
-
-
-def _is_plausible(name: str, value: float) -> bool:
-    if name.endswith("temp_c"):
-        return 0 < value < 150
-    if name.endswith("_pct"):
-        return 0 <= value <= 100
-    return value > 0

@@ -358,6 +358,9 @@ def _sensor(field: str, sensor: SensorInfo, reading: Reading) -> Check:
         details.append(f"new every {sensor.refresh_ns / 1e6:.0f} ms")
     if sensor.cost_ns:
         details.append(f"{sensor.cost_ns / 1000:.0f} us a call")
+    if sensor.refused:
+        details.append(f"{sensor.refused} values refused ({sensor.refusal})")
+    details.append(sensor.doubt)
     words = ", ".join(word for word in details if word)
     return Check(
         name=field,

@@ -111,6 +111,8 @@ def _from_power(
     if not known.any():
         reason = power.reason if power is not None and power.reason else "no power readings"
         return EnergyPerCall(None, reason)
+    if power is not None and power.doubt:
+        return EnergyPerCall(None, f"power is {power.doubt}")
     window_ns = (power.window_ns if power is not None else None) or 0
     lag_ns = (power.lag_ns if power is not None else None) or 0
     # A mean over the last second describes the middle of that second.

@@ -28,6 +28,7 @@ from usv_tui.device.nvml_library import (
     Nvml,
     short_pci,
 )
+from usv_tui.device.plausible import EnergyWitness, sane_info
 from usv_tui.device.processes import foreign_pids
 from usv_tui.device.restore import COMPUTE_PROCESSES, nvml_code
 from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard
@@ -65,7 +66,6 @@ LOST_LOOKS = 5
 """Looks in a row in which every sensor failed for no known reason."""
 STALE_NS = 2 * S
 """A power or energy value that the driver has not refreshed for so long is no value."""
-STUCK_NS = 10 * S
 
 _LIMITS = ((0, "shutdown"), (1, "slowdown"), (2, "memory max"), (3, "gpu max"))
 _LIMIT_MARGINS = ((193, "shutdown"), (194, "slowdown"), (195, "memory max"), (196, "gpu max"))
@@ -143,6 +143,7 @@ class NvmlTelemetry:
         self._has_reopened = False
         self._bad_looks = 0
         self._block: FieldBlock | None = None
+        self._witness = EnergyWitness(factor=3.0, periods=3)
 
     def open(self) -> DeviceInfo:
         """Load NVML, find the device and learn what it is; its sensors are learned by reading.
@@ -165,6 +166,8 @@ class NvmlTelemetry:
         self._info = self._describe(is_mig=is_mig)
         self._block = None
         self._board = SensorBoard(_FIELDS)
+        self._board.know(self._info)
+        self._witness = EnergyWitness(factor=3.0, periods=3)
         self._quantities = self._plan(is_mig=is_mig)
         for quantity in self._quantities:
             self._declare(quantity)
@@ -202,6 +205,8 @@ class NvmlTelemetry:
         for quantity in due:
             if quantity.ways and quantity.way.call is not None:
                 self._read_call(quantity)
+        if tiers & Tier.FAST:
+            self._compare_energy(start_ns)
         if tiers & Tier.SLOW:
             self._watch_power(start_ns)
         self._count_failures([q.name for q in due])
@@ -242,7 +247,6 @@ class NvmlTelemetry:
                 "sm_mhz", fast,
                 [getter("nvmlDeviceGetClockInfo", "MHz", 1),
                  getter("nvmlDeviceGetClockInfo", "MHz", 0, label="graphics clock")],
-                self._check_clock,
             ),
             _Quantity(
                 "power_mw", fast,
@@ -250,13 +254,12 @@ class NvmlTelemetry:
                  _Way("nvml field 185", "mW", field=(185, 0), label=mean, window_ns=S),
                  field(186, "mW", "instant, whole module", scope=1),
                  self._legacy_power(call("nvmlDeviceGetPowerUsage"), whole, instant)],
-                _check_positive,
             ),
             _Quantity(
                 "energy_mj", fast,
                 [field(83, "mJ", "since driver load"),
                  getter("nvmlDeviceGetTotalEnergyConsumption", "mJ", label="since driver load")],
-                _check_positive, is_counter=True,
+                is_counter=True,
             ),
             _Quantity("throttle_ns.power", fast, [field(74, "ns"), violation(0)], is_counter=True),
             _Quantity(
@@ -274,16 +277,14 @@ class NvmlTelemetry:
                 "temp_c", slow,
                 [getter("nvmlDeviceGetTemperatureV", "°C", 0, label="core"),
                  getter("nvmlDeviceGetTemperature", "°C", 0, label="core")],
-                _check_temperature,
             ),
             _Quantity("mem_temp_c", slow, [field(82, "°C", "memory")], _check_memory_temperature),
             _Quantity("mem_mhz", slow, [getter("nvmlDeviceGetClockInfo", "MHz", 2)]),
-            _Quantity("pstate", slow, [getter("nvmlDeviceGetPerformanceState", "")], _check_pstate),
+            _Quantity("pstate", slow, [getter("nvmlDeviceGetPerformanceState", "")]),
             _Quantity(
                 "util_pct", slow,
                 [_Way("nvmlDeviceGetUtilizationRates", "%", call=lambda: utilisation().gpu,
                       label="a kernel was resident")],
-                _check_percent,
             ),
             _Quantity(
                 "fan_pct", slow, [getter("nvmlDeviceGetFanSpeed_v2", "%", 0, label="intended")],
@@ -292,7 +293,6 @@ class NvmlTelemetry:
                 "power_limit_mw", slow,
                 [getter("nvmlDeviceGetEnforcedPowerLimit", "mW", label="enforced"),
                  field(190, "mW", "enforced")],
-                _check_positive,
             ),
             _Quantity(
                 "others", Tier.RARE,
@@ -343,7 +343,7 @@ class NvmlTelemetry:
         }
         if not limits and margins:
             notes.append("temperature limits as margins only: " + margins)
-        return DeviceInfo(
+        info = DeviceInfo(
             uuid=ask("nvmlDeviceGetUUID", handle) or self._identity.uuid or "",
             name=ask("nvmlDeviceGetName", handle) or self._identity.name,
             kind="nvidia",
@@ -357,6 +357,7 @@ class NvmlTelemetry:
             temp_limits_c=limits,
             note=", ".join(notes),
         )
+        return msgspec.structs.replace(info, **sane_info(info))
 
     def _limit_margins(self) -> str:
         """The newer limits are distances, not temperatures: they are told, not drawn."""
@@ -424,9 +425,7 @@ class NvmlTelemetry:
         if why_not is not None:
             self._board.absent(name, why_not)
             return
-        if quantity.counter is not None:
-            value = quantity.counter.feed(int(value))
-        self._board.put(name, value, stamp_ns)
+        self._board.put(name, value, stamp_ns, quantity.counter)
 
     def _fail(self, quantity: _Quantity, code: int, text: str) -> None:
         """React to a return code: next way, later, or the end of the device.
@@ -488,12 +487,13 @@ class NvmlTelemetry:
             age_ns = self._board.age_ns(name, now_ns)
             if age_ns is not None and age_ns > STALE_NS:
                 self._board.absent(name, "not refreshed by the driver any more")
-        quantity = next((q for q in self._quantities if q.name == "power_mw"), None)
-        if quantity is None:
-            return
-        is_busy = (self._board.value("util_pct") or 0) >= 50
-        is_stuck = is_busy and self._board.unchanged_ns("power_mw") > STUCK_NS
-        self._board.label("power_mw", _join(quantity.way.label, "stuck" if is_stuck else ""))
+        self._board.watch_stuck()
+
+    def _compare_energy(self, now_ns: int) -> None:
+        """Give the energy counter up when it disagrees with power again and again."""
+        energy, power = self._board.value("energy_mj"), self._board.value("power_mw")
+        if why := self._witness.feed(energy, power, now_ns):
+            self._drop("energy_mj", why)
 
     def _read_others(self, name: str) -> list[int]:
         """Foreign compute processes on the device."""
@@ -516,12 +516,6 @@ class NvmlTelemetry:
             raise _Unknowable(reason)
         return found
 
-    def _check_clock(self, value: Any) -> str | None:
-        """A clock of 0 while the device works is no clock."""
-        if value == 0 and (self._board.value("util_pct") or 0) > 0:
-            return "reads 0 MHz while the device works"
-        return None
-
 
 class _Unknowable(Exception):
     """A quantity that cannot be known here, though the call succeeds."""
@@ -536,24 +530,8 @@ def _join(*words: str) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _check_positive(value: Any) -> str | None:
-    return None if value > 0 else "reads 0"
-
-
-def _check_temperature(value: Any) -> str | None:
-    return None if -50 < value < 150 else f"implausible: {value} °C"
-
-
 def _check_memory_temperature(value: Any) -> str | None:
     return None if 0 < value < 150 else "reads 0: this board has no memory sensor"
-
-
-def _check_percent(value: Any) -> str | None:
-    return None if value <= 100 else f"implausible: {value} %"
-
-
-def _check_pstate(value: Any) -> str | None:
-    return None if 0 <= value <= 15 else "unknown"
 
 
 _FIELDS = (

@@ -138,6 +138,7 @@ class Poller:
         self._gap_ns = 0
         self._looks = 0
         self._others: list[int] = []
+        self._doubts_told: set[tuple[str, str]] = set()
 
     # --- the owner's side: any thread, never blocks
 
@@ -457,9 +458,20 @@ class Poller:
 
     def _emit_info(self, info: DeviceInfo) -> None:
         """Pass the device on when something other than a cost has changed."""
+        self._tell_doubts(info)
         if self._info is None or _essence(info) != _essence(self._info):
             self._info = info
             self._emit(Device(self._time.now_ns(), info))
+
+    def _tell_doubts(self, info: DeviceInfo) -> None:
+        """Say once of each sensor that it gives values that cannot be true, or stands still."""
+        for name, sensor in info.sensors.items():
+            if sensor.refused and (name, "refused") not in self._doubts_told:
+                self._doubts_told.add((name, "refused"))
+                self._note("sensor refused", "warn", sensor=name, reason=sensor.refusal)
+            if sensor.doubt and (name, "doubt") not in self._doubts_told:
+                self._doubts_told.add((name, "doubt"))
+                self._note("sensor doubted", "warn", sensor=name, reason=sensor.doubt)
 
     def _note(self, code: str, level: str, **evidence: object) -> None:
         notice = Notice(code=code, at_ns=self._time.now_ns(), level=level, evidence=evidence)
@@ -469,7 +481,14 @@ class Poller:
 def _essence(info: DeviceInfo) -> object:
     """What of a device is worth a record when it changes: not the figures that wobble."""
     sensors = {
-        name: (sensor.source, sensor.label, sensor.reason, sensor.refresh_ns is None)
+        name: (
+            sensor.source,
+            sensor.label,
+            # What was refused has figures in its reason that change with every look.
+            bool(sensor.reason) if sensor.refused else sensor.reason,
+            sensor.refresh_ns is None,
+            sensor.doubt,
+        )
         for name, sensor in info.sensors.items()
     }
     return info.uuid, info.name, info.driver, info.power_limit_mw, info.note, sensors

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from usv_tui.model import Reading, Reason, SensorInfo
+from usv_tui.device.plausible import Judge
+from usv_tui.model import DeviceInfo, Reading, Reason, SensorInfo
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -30,6 +31,13 @@ ENOUGH_STEPS = 5
 LOOKS_STAMPED, LOOKS_UNSTAMPED = 1.5, 2.5
 """Looks between two changes from which a refresh period can be learned: the device's own stamps
 are exact, times of looks are off by up to one look."""
+
+STUCK_NS = 10 * S
+"""Power that does not change by a milliwatt for so long, while the device works."""
+STUCK_TEMPERATURE_NS = 60 * S
+MOVED = 2.0
+"""Power has moved by this factor while the temperature stood still."""
+BUSY_PCT = 50.0
 
 NOT_READ = "not read yet"
 
@@ -67,6 +75,10 @@ class MonotonicCounter:
         self._last: int | None = None
         self._total = 0
 
+    def start_over(self, raw: int) -> None:
+        """Count on from this raw value: what lies before it was no counting."""
+        self._last = raw
+
     def feed(self, raw: int) -> int:
         """The total so far, after this raw value.
 
@@ -89,9 +101,9 @@ class _Sensor:
     """What is known of one quantity."""
 
     __slots__ = (
-        "at_ns", "changed_ns", "costs", "failures", "field", "info", "is_final", "last", "look",
-        "looks_since", "new_ns", "part", "reason", "refresh_ns", "retry_ns", "stamp_ns", "steps",
-        "value",
+        "at_ns", "changed_ns", "costs", "doubt", "failures", "field", "info", "is_final", "last",
+        "look", "looks_since", "new_ns", "part", "reason", "refresh_ns", "refusal", "refused",
+        "retry_ns", "stamp_ns", "steps", "value",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -115,6 +127,7 @@ class _Sensor:
         self.refresh_ns: int | None = None
         self.steps: deque[tuple[int, int]] = deque(maxlen=MEMORY)
         self.costs: deque[int] = deque(maxlen=MEMORY)
+        self.refused, self.refusal, self.doubt = 0, "", ""
 
     def note_change(self, when_ns: int) -> None:
         """The value is a new one, first seen (or stamped by the device) at `when_ns`."""
@@ -148,9 +161,16 @@ class SensorBoard:
         """Grows when a sensor's availability, source or label changes."""
         self._look = 0
         self._look_ns = 0
+        self._judge = Judge()
+        self._power_span: tuple[float, float] | None = None
+        """Least and most power since the temperature last changed."""
         self._sensors = {name: _Sensor(name) for name in fields}
         for sensor in self._sensors.values():
             sensor.reason = reason
+
+    def know(self, info: DeviceInfo) -> None:
+        """The device's own limits, against which its readings are held."""
+        self._judge.know(info)
 
     def declare(
         self,
@@ -241,9 +261,32 @@ class SensorBoard:
         """One call for this quantity took so long."""
         self._sensors[name].costs.append(cost_ns)
 
-    def put(self, name: str, value: Any, stamp_ns: int | None = None) -> None:
-        """A value of this look; `stamp_ns` is the device's own time of it, where it has one."""
+    def put(
+        self,
+        name: str,
+        value: Any,
+        stamp_ns: int | None = None,
+        counter: MonotonicCounter | None = None,
+    ) -> None:
+        """A value of this look, unless it cannot be true.
+
+        Args:
+            name: the sensor.
+            value: what the driver says.
+            stamp_ns: the device's own time of it, where it has one.
+            counter: makes a total of the raw values of a counter.
+        """
         sensor = self._sensors[name]
+        others = {"util_pct": self._value("util_pct")} if name != "util_pct" else {}
+        if refusal := self._judge.refuse(name, value, self._look_ns, others):
+            sensor.refused += 1
+            sensor.refusal = refusal
+            if counter is not None and self._judge.is_new_start(name):
+                counter.start_over(int(value))
+            self._lose(sensor, refusal)
+            return
+        if counter is not None:
+            value = counter.feed(int(value))
         sensor.looks_since += 1
         is_new = value != sensor.last or (stamp_ns is not None and stamp_ns != sensor.stamp_ns)
         sensor.last, sensor.stamp_ns = value, stamp_ns
@@ -277,6 +320,30 @@ class SensorBoard:
             return None
         return now_ns - sensor.new_ns
 
+    def watch_stuck(self) -> None:
+        """Doubt what stands exactly still while the device works and its other sensors move."""
+        is_busy = (self._value("util_pct") or 0) >= BUSY_PCT
+        power = self._value("power_mw")
+        self._doubt("power_mw", STUCK_NS if is_busy and power else None)
+        span = self._power_span
+        if power is None or span is None or self.unchanged_ns("temp_c") == 0:
+            self._power_span = None if power is None else (power, power)
+            self._doubt("temp_c", None)
+            return
+        self._power_span = low, high = min(span[0], power), max(span[1], power)
+        self._doubt("temp_c", STUCK_TEMPERATURE_NS if high > MOVED * low else None)
+
+    def _value(self, name: str) -> Any:
+        return self._sensors[name].value if name in self._sensors else None
+
+    def _doubt(self, name: str, after_ns: int | None) -> None:
+        sensor = self._sensors[name]
+        is_stuck = after_ns is not None and self.unchanged_ns(name) > after_ns
+        words = f"stuck: the same for {(after_ns or 0) // S} s under load" if is_stuck else ""
+        if sensor.doubt != words:
+            sensor.doubt = words
+            self.version += 1
+
     def unchanged_ns(self, name: str) -> int:
         """For how long the value has been the same, at this look."""
         new_ns = self._sensors[name].new_ns
@@ -309,6 +376,9 @@ class SensorBoard:
             name: msgspec.structs.replace(
                 sensor.info,
                 reason=sensor.reason,
+                refused=sensor.refused,
+                refusal=sensor.refusal,
+                doubt=sensor.doubt,
                 refresh_ns=sensor.refresh_ns,
                 cost_ns=round(statistics.median(sensor.costs)) if sensor.costs else None,
             )

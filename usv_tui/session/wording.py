@@ -19,6 +19,11 @@ _SENTENCES: dict[str, Words] = {
     "telemetry recovered": lambda _: "telemetry is back",
     "telemetry stalled": lambda e: f"telemetry stalled: {e.get('reason', 'a call hangs')}",
     "telemetry off": lambda e: f"no telemetry: {e.get('reason', '')}",
+    "sensor refused": lambda e: (
+        f"{e.get('sensor', 'a sensor')} gives values that cannot be true, and they are left out "
+        f"({e.get('reason', '')})"
+    ),
+    "sensor doubted": lambda e: f"{e.get('sensor', 'a sensor')} is {e.get('reason', '')}",
     "device lost": lambda e: f"THE DEVICE IS LOST: {e.get('reason', '')}",
     "no longer shared": lambda _: "the device is ours alone again",
     "not warmed up": lambda e: (
