@@ -12,7 +12,7 @@ import usv_tui
 
 ROOT = Path(usv_tui.__file__).parent
 LAYERS = (
-    {"model", "plain", "units", "environment", "errors", "signals", "timesource"},
+    {"model", "plain", "units", "descriptors", "environment", "errors", "signals", "timesource"},
     {"records"},
     {"suite", "stats", "sim"},
     {"engine", "device"},

@@ -12,7 +12,8 @@ from textual import events
 from textual.geometry import Size
 
 from usv_tui.tui import driver as driver_module
-from usv_tui.tui.driver import Hangup, TtyDriver, restore_terminal
+from usv_tui.tui.driver import Hangup, TtyDriver
+from usv_tui.tui.taken import taken
 
 
 class App:
@@ -44,7 +45,7 @@ def terminal(monkeypatch):
     set_size(master, 91, 17)
     ends = [master]
     yield ends
-    restore_terminal()
+    taken.give_back()
     for fd in (*ends, slave):
         os.close(fd)
 
@@ -137,7 +138,7 @@ def test_the_terminal_is_as_before(terminal):
         for mode in (b"?1049l", b"?25h", b"?7h", b"?1004l", b"?2004l", b"?1000l"):
             assert mode in left
         assert termios.tcgetattr(fd) == before
-        restore_terminal()
+        taken.give_back()
         assert seen(terminal[0], 0.05) == b""
 
     asyncio.run(main())
@@ -165,7 +166,7 @@ def test_the_plain_restore_works_without_a_loop(terminal):
     asyncio.run(main())
     seen(terminal[0])
 
-    restore_terminal()
+    taken.give_back()
 
     assert b"?1049l" in seen(terminal[0])
 

@@ -9,7 +9,6 @@ C and child processes alike, and for a logging handler made before the session b
 import contextlib
 import ctypes
 import errno
-import fcntl
 import io
 import os
 import re
@@ -17,10 +16,13 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from usv_tui.descriptors import out_of_the_way
+
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 MAX_LINE = 500
 """Longer lines are cut; the file keeps them whole."""
+_NAMES_TRIED = 100
 _MOST_UNREAD = 1 << 20
 """Output that is further ahead of the log than this is left in the file."""
 
@@ -152,12 +154,9 @@ class OutputCapture:
 def _duplicate(fd: int) -> int:
     """A private copy of a standard descriptor; /dev/null where it is closed."""
     try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        return out_of_the_way(os.dup(fd))
     except OSError:
         return _open(Path(os.devnull), os.O_RDWR | os.O_CLOEXEC)
-
-
-_NAMES_TRIED = 100
 
 
 def _new_file(wanted: Path) -> tuple[int, Path]:
@@ -170,21 +169,12 @@ def _new_file(wanted: Path) -> tuple[int, Path]:
     for number in range(1, _NAMES_TRIED):
         name = wanted if number == 1 else wanted.with_suffix(f".{number}{wanted.suffix}")
         with contextlib.suppress(FileExistsError):
-            return _above(os.open(name, flags, 0o600)), name
+            return out_of_the_way(os.open(name, flags, 0o600)), name
     raise FileExistsError(errno.EEXIST, "all names for the log are taken", str(wanted))
 
 
 def _open(path: Path, flags: int) -> int:
-    return _above(os.open(path, flags))
-
-
-def _above(fd: int) -> int:
-    """The same file above the standard three: where these are closed, their numbers are free."""
-    if fd > 2:
-        return fd
-    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
-    os.close(fd)
-    return high
+    return out_of_the_way(os.open(path, flags))
 
 
 def _text_stream(fd: int) -> io.TextIOWrapper:

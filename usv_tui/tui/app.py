@@ -27,8 +27,9 @@ from usv_tui.signals import Signals
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 from usv_tui.tui import text
 from usv_tui.tui.canvas import Canvas, Stage
-from usv_tui.tui.driver import Hangup, TtyDriver, restore_terminal, wait_for_foreground
+from usv_tui.tui.driver import Hangup, TtyDriver, wait_for_foreground
 from usv_tui.tui.look import DEFAULT_THEME, Look, make_look, wants_ascii
+from usv_tui.tui.taken import taken
 
 if TYPE_CHECKING:  # numpy behind them must not be imported before the first paint
     from usv_tui.tui.presenter import Controller, Presenter
@@ -117,7 +118,7 @@ def run_screen(
             end = app.run(mouse=options.mouse)
         finally:
             watched.on_end = None
-            restore_terminal()
+            taken.give_back()
     if app.failure is not None:
         raise app.failure
     return end or _QUIT
@@ -226,6 +227,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         """The skeleton is on the screen: now the heavy things."""
         if isinstance(self._driver, TtyDriver):
             self._driver.finish(DRAIN_S)
+            taken.keep()
         self.call_later(self._begin)
 
     def _begin(self) -> None:

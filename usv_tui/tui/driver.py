@@ -27,13 +27,14 @@ from textual.geometry import Size
 from textual.message import Message
 
 from usv_tui import signals
+from usv_tui.descriptors import Identity, out_of_the_way
+from usv_tui.tui.taken import taken
 
 TTY = "/dev/tty"
 READ_BYTES = 1 << 16
 MAX_PENDING_BYTES = 1 << 20
 """What a stalled terminal may have waiting; beyond it, output is dropped and painted anew later."""
 FALLBACK_SIZE = (80, 24)
-RESTORE_WAIT_S = 0.2
 _FOREGROUND_S = 0.1
 
 _ENTER = (
@@ -46,45 +47,6 @@ _ENTER = (
 )
 _MOUSE_ON = "\x1b[?1000h\x1b[?1006h"
 """Clicks and the wheel; never motion, which would cost a wake-up a cell."""
-_LEAVE = (
-    "\x1b\\"  # ends a clipboard string that was cut off
-    "\x1b[0m"
-    "\x1b[?2026l"
-    "\x1b[?1000l\x1b[?1006l"
-    "\x1b[?2004l"
-    "\x1b[?1004l"
-    "\x1b[?7h"
-    "\x1b[?25h"
-    "\x1b[?1049l"
-)
-
-
-class _Terminal:
-    """What must be put back, for `restore_terminal`."""
-
-    fd: int | None = None
-    attributes: list[Any] | None = None
-
-
-_taken = _Terminal()
-
-
-def restore_terminal() -> None:
-    """Put the terminal back as it was; does nothing when it is not taken.
-
-    Safe from a signal handler, `atexit` or a last resort, any number of times; waits at most
-    `RESTORE_WAIT_S` for a terminal that does not read.
-    """
-    fd, _taken.fd = _taken.fd, None
-    if fd is None:
-        return
-    # A terminal that is gone has no state to put back: these errors are the expected end.
-    with contextlib.suppress(OSError, termios.error):
-        _write_within(fd, _LEAVE.encode("ascii"), RESTORE_WAIT_S)
-    if _taken.attributes is not None:
-        with contextlib.suppress(OSError, termios.error):
-            termios.tcflush(fd, termios.TCIFLUSH)
-            termios.tcsetattr(fd, termios.TCSANOW, _taken.attributes)
 
 
 def _write_within(fd: int, data: bytes, seconds: float) -> bytes:
@@ -142,7 +104,9 @@ class TtyDriver(Driver):
         size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self._fd = os.open(TTY, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(TTY, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = out_of_the_way(fd)
+        self._identity = Identity(self._fd)
         self._size = size or self._terminal_size()
         self._parser = XTermParser()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -203,6 +167,8 @@ class TtyDriver(Driver):
 
     def _drain(self) -> None:
         """Write what the terminal takes now and watch for room for the rest."""
+        if not self._is_lost and not self._identity.holds(self._fd):
+            self._lose()  # closed by user code; the number may be a file of the user's by now
         if self._is_lost:
             self._pending.clear()
             return
@@ -256,10 +222,8 @@ class TtyDriver(Driver):
 
     def start_application_mode(self) -> None:
         """Take the terminal: raw keys, alternate screen, no cursor."""
-        if _taken.fd is None:
-            with contextlib.suppress(termios.error):  # a terminal without attributes is still one
-                _taken.attributes = termios.tcgetattr(self._fd)
-            _taken.fd = self._fd
+        if taken.fd is None:
+            taken.take(self._fd)
         self._is_active = True
         self._loop.add_reader(self._fd, self._on_readable)
         signals.take([signal.SIGWINCH], lambda *_: self._loop.call_soon_threadsafe(self._send_size))
@@ -276,9 +240,9 @@ class TtyDriver(Driver):
 
     def _set_raw(self) -> None:
         """Keys one by one, unechoed, Ctrl-C as a key; output goes out as it is."""
-        if _taken.attributes is None:
+        if taken.attributes is None:
             return
-        raw = list(_taken.attributes)
+        raw = list(taken.attributes)
         raw[6] = list(raw[6])
         raw[0] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
         raw[1] &= ~termios.OPOST
@@ -333,14 +297,15 @@ class TtyDriver(Driver):
         self._watch_writable(wanted=False)
         self._unflushed.clear()
         self._pending.clear()
-        restore_terminal()
+        taken.give_back()
 
     def close(self) -> None:
         """Give the terminal back and let go of it."""
         self.stop_application_mode()
-        if self._fd >= 0:
+        taken.dismiss_keeper()
+        if self._fd >= 0 and self._identity.holds(self._fd):
             os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
 
     def suspend_application_mode(self) -> None:
         """Give the terminal to the shell until `resume_application_mode`."""
