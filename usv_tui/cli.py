@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[command](rest)
     except UsvError as error:
-        _say(f"usv-tui: {plain.line(str(error))}")
+        say(f"usv-tui: {plain.line(str(error))}")
         return int(error.exit_code)
     except BrokenPipeError:
         # The reader of stdout is gone (`| head`): nothing is wrong, nothing is left to say.
@@ -57,7 +57,8 @@ def _secure_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line on stderr; one that has gone away hears nothing."""
     try:
         print(plain.lines(text), file=sys.stderr, flush=True)  # noqa: T201  the program's voice
     except (OSError, ValueError):
@@ -165,7 +166,7 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
     if not is_headless:
         return plan.on_screen()
     if why_headless:
-        _say(f"usv-tui: no screen ({why_headless}): running headless")
+        say(f"usv-tui: no screen ({why_headless}): running headless")
     return plan.headless()
 
 
@@ -401,7 +402,7 @@ class _Plan:
                 finally:
                     late = self._capture.stop()
         for line in late[-20:]:
-            _say(f"| {line}")
+            say(f"| {line}")
         return self._finish(number, is_over=is_over)
 
     # -- what remains
@@ -430,32 +431,32 @@ class _Plan:
                 elif kind != "table" and target == "-":
                     _to_stdout(partial(export.write, kind, session.store, snapshot))
             except UsageError as error:
-                _say(f"usv-tui: {error}")
+                say(f"usv-tui: {error}")
                 code = code or int(error.exit_code)
         if not is_told and ("-" in (args.json, args.csv) or not session.has_samples):
             for label, text in table.told_facts(snapshot, without=("fault",)):
-                _say(f"usv-tui: {label}: {plain.line(text)}")
+                say(f"usv-tui: {label}: {plain.line(text)}")
         if session.fault is not None:
             fault = session.fault
-            _say(f"usv-tui: {fault.message}" + (f" ({fault.hint})" if fault.hint else ""))
+            say(f"usv-tui: {fault.message}" + (f" ({fault.hint})" if fault.hint else ""))
             if fault.traceback:
-                _say(fault.traceback)
+                say(fault.traceback)
         if session.desk is not None and session.desk.failure:
-            _say(f"usv-tui: CLOCKS NOT GIVEN BACK: {session.desk.failure}")
+            say(f"usv-tui: CLOCKS NOT GIVEN BACK: {session.desk.failure}")
         if session.store.journal_failure:
-            _say(f"usv-tui: {session.store.journal_failure}")
+            say(f"usv-tui: {session.store.journal_failure}")
         elif self._journal is not None:
             mistake = session.fault is not None and code in (ExitCode.USAGE, ExitCode.NO_DEVICE)
             if mistake and not session.has_samples and args.save is None:
                 # The user's own mistake, and nothing was timed: there is nothing to keep.
                 self._journal.path.unlink(missing_ok=True)
             else:
-                _say(f"session saved: {self._journal.path}")
+                say(f"session saved: {self._journal.path}")
         if not session.has_samples and session.fault is None:
-            _say(f"usv-tui: nothing was timed{session.store.where_it_stands}")
+            say(f"usv-tui: nothing was timed{session.store.where_it_stands}")
         elif session.store.unsampled and session.fault is None:
             why = session.store.stop_reason or "the run was ended"
-            _say(f"usv-tui: not timed: {', '.join(session.store.unsampled)} ({why})")
+            say(f"usv-tui: not timed: {', '.join(session.store.unsampled)} ({why})")
         if not is_over:
             # A call that hangs holds the worker's thread: leave without waiting for it.
             sys.stdout.flush()
@@ -492,7 +493,7 @@ def _list(argv: list[str]) -> int:
         args.device, lambda _record: None, timesource.MonotonicTime()
     )
     suite = discovery.load_suite(args.file, device, args.select or None)
-    _say(f"device {device}: {reason}")
+    say(f"device {device}: {reason}")
     for name, note in discovery.summary(suite, everything=args.all):
         _print(f"{plain.name(name)}  {plain.line(note)}".rstrip())
     return int(ExitCode.OK)
@@ -526,7 +527,7 @@ def _export(argv: list[str]) -> int:
     else:
         export.write_file(Path(args.output), store, snapshot, args.to)
     if not snapshot.complete:
-        _say(f"usv-tui: {args.session} is partial: {snapshot.stop_reason or 'it has no end'}")
+        say(f"usv-tui: {args.session} is partial: {snapshot.stop_reason or 'it has no end'}")
     return int(ExitCode.OK)
 
 

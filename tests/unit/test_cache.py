@@ -1,5 +1,6 @@
 """Cache truth: sizes, a flush that evicts, and badges that do not flatter (M7, M8, M9)."""
 
+import functools
 import time
 from pathlib import Path
 
@@ -191,3 +192,13 @@ def test_rotation_counts_each_memory_once() -> None:
     assert distinct_bytes([array[:10], array[10:]]) == MIB
     assert distinct_bytes([(tensor, {"a": array})]) == 2 * MIB
     assert distinct_bytes(["x", 3, None]) is None
+
+
+def test_memory_is_seen_through_what_a_callable_holds():
+    """The buffers that a function or a partial call closes over are what it rotates through."""
+    a, b = np.zeros(1000), np.zeros(500)
+
+    def closes():
+        return a
+
+    assert distinct_bytes([closes, functools.partial(closes, b)]) == a.nbytes + b.nbytes

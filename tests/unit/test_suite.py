@@ -166,7 +166,7 @@ def test_wrong_parameters_are_named_with_file_and_line(complaint, params, text):
         ("flops=float('nan')", "flops of f[x=1] is nan"),
         ("skip=lambda: [][0]", "skip raised IndexError"),
         ("inner=0", "inner=0"),
-        ("cache='icy'", "cache='icy' (one of warm, as-is, cold, rotating)"),
+        ("cache='icy'", "cache='icy' (one of warm, as-is, cold, rotating, rotating(n))"),
         ("baseline={'z': 1}", "baseline names 'z' (no such parameter)"),
         ("baseline={'x': 2}", "baseline {'x': 2} matches no row"),
         ("baseline='g'", "baseline 'g' matches no row"),
@@ -896,3 +896,56 @@ def test_a_file_that_hides_a_library_is_refused(tmp_path, shadow):
     with pytest.raises(SuiteError, match=f"{path.name} hides the library") as error:
         load_suite(bench, "cpu")
     assert str(path) in str(error.value)
+
+
+ROTATES = (
+    "from usv_tui import benchmark, rotating\nmade = []\n"
+    "@benchmark(cache='rotating(3)')\n"
+    "def f():\n    made.append(len(made)); mine = made[-1]\n"
+)
+
+
+def test_a_row_may_ask_for_so_many_sets_of_inputs(load):
+    """`rotating(3)` makes three callables of the factory and calls them in turn."""
+    (row,) = load(ROTATES + "    return lambda: mine\n").benchmarks
+
+    built = assemble(row, "cpu")
+
+    assert [built.fn() for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert row.cache is CacheMode.ROTATING
+    assert [len(rotation.items) for rotation in built.rotations] == [3]
+
+
+def test_the_resets_of_all_sets_are_called(load):
+    """Each set's own reset belongs to its callable."""
+    source = (
+        ROTATES + "    fn = lambda: made\n    fn.reset = lambda: made.append('r')\n    return fn\n"
+    )
+    (row,) = load(source).benchmarks
+    built = assemble(row, "cpu")
+
+    built.reset()
+
+    assert built.fn() == [0, 1, 2, "r", "r", "r"]
+
+
+def test_a_factory_that_rotates_by_itself_makes_as_many_sets_as_it_says(load):
+    """Its own rotation is taken; another number is one clear line."""
+    ok = load(ROTATES + "    return rotating([1, 2, 3])\n").benchmarks[0]
+    assert len(assemble(ok, "cpu").rotations) == 1
+
+    wrong = load(ROTATES + "    return rotating([1, 2])\n").benchmarks[0]
+    with pytest.raises(SuiteError, match=r"rotating\(3\)', and its rotation has 2 sets"):
+        assemble(wrong, "cpu")
+
+
+@pytest.mark.parametrize(
+    "text", ["rotating(1)", "rotating(0)", "rotating(x)", "rotating(-2)", "hot"]
+)
+def test_a_rotation_of_no_sets_is_refused(complaint, text):
+    """It takes two sets to rotate."""
+    said = complaint(
+        f"from usv_tui import benchmark\n@benchmark(cache={text!r})\ndef f():\n    return print\n"
+    )
+
+    assert f"cache='{text}'" in said

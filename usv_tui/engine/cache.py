@@ -4,7 +4,9 @@ A flush that cannot be had says why; nothing is called cold that is not. Sizes c
 (CUDA, ROCm) or from the kernel (CPU), and are None where nobody tells.
 """
 
+import functools
 import os
+import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,9 +207,13 @@ def distinct_bytes(items: Iterable[object]) -> int | None:
     return sum(storages.values()) if storages else None
 
 
-def _leaves(value: object, depth: int = 4) -> Iterable[object]:
+def _leaves(value: object, depth: int = 5) -> Iterable[object]:
     if isinstance(value, dict):
         value = value.values()
+    elif isinstance(value, types.FunctionType):
+        value = [cell.cell_contents for cell in value.__closure__ or ()]
+    elif isinstance(value, functools.partial):
+        value = [value.func, *value.args, *value.keywords.values()]
     if depth and isinstance(value, Iterable) and not hasattr(value, "nbytes"):
         if isinstance(value, str | bytes):
             return

@@ -537,7 +537,7 @@ class Runner:
             badge = "not warm"
         elif mode is CacheMode.WARM and slot.reset is not None:
             badge = "warm+reset"
-        elif mode is CacheMode.WARM and row.rotated:
+        elif mode in (CacheMode.WARM, CacheMode.ROTATING) and row.rotated:
             badge, doubt = rotation_badge(row.rotated, self._get_flusher().l2_bytes)
             flusher = self._flusher
             if doubt is not None:

@@ -5,6 +5,7 @@ when the file is loaded for a device.
 """
 
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -46,6 +47,8 @@ class Definition:
     check: Callable[[Any, Any], object] | None
     inner: int | None
     cache: CacheMode | None
+    sets: int = 0
+    """Sets of inputs to rotate through, where `cache` tells how many."""
 
     @property
     def where(self) -> str:
@@ -118,6 +121,8 @@ def benchmark(
             fails the row.
         inner: calls in one window; never overridden.
         cache: warm, cold (flushed before each sample) or rotating, whatever the run's default is.
+            `rotating(n)` calls the factory n times and its callables in turn, unless the factory
+            itself rotates through n sets.
 
     Raises:
         SuiteError: an option makes no sense; the message names the function, file and line.
@@ -143,6 +148,7 @@ def benchmark(
             check=check,
             inner=inner,
             cache=_cache_mode(cache, location(target)),
+            sets=_sets(cache),
         )
         _vet(definition)
         _registry(target).append(definition)
@@ -181,10 +187,20 @@ def location(function: Callable[..., Any]) -> str:
 def _cache_mode(cache: CacheMode | str | None, where: str) -> CacheMode | None:
     if cache is None:
         return None
+    if _sets(cache) > 1:
+        return CacheMode.ROTATING
     choices = (CacheMode.WARM, CacheMode.AS_IS, CacheMode.COLD, CacheMode.ROTATING)
     if cache not in choices:
-        raise SuiteError(f"{where}: cache={plain.value(cache)}", f"one of {', '.join(choices)}")
+        raise SuiteError(
+            f"{where}: cache={plain.value(cache)}", f"one of {', '.join(choices)}, rotating(n)"
+        )
     return CacheMode(cache)
+
+
+def _sets(cache: object) -> int:
+    """How many sets `rotating(n)` asks for; 0 for any other mode."""
+    found = re.fullmatch(r"rotating\((\d{1,4})\)", cache) if isinstance(cache, str) else None
+    return int(found[1]) if found else 0
 
 
 def _registry(function: Callable[..., Any]) -> list[Definition]:

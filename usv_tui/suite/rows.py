@@ -69,8 +69,7 @@ def assemble(row: Benchmark, device: str, seed: int = 0) -> Built:
     try:
         seed_generators(seed)
         fn = row.build(device)
-        # Only what the author set: any object may have a `reset` or `check` of its own.
-        own = vars(fn) if isinstance(fn, types.FunctionType | functools.partial) else {}
+        own = _own(fn)
         setup = own.get("setup", row.setup)
         if setup is not None:
             setup()
@@ -454,13 +453,14 @@ def _work(spec: Any, row: Row, device: str, what: str) -> float | None:
 def build_with(row: Row) -> Callable[[str], Callable[[], object]]:
     """The row's set-up as a function of the device.
 
-    It raises SuiteError when the factory returns something that cannot be called.
+    It raises SuiteError when the factory returns something that cannot be called, or rotates
+    through another number of sets than its `cache` says.
     """
     factory, values = row.definition.factory, row.values
     parameters = _parameters(factory)
     wants_device = any(p.name == DEVICE or p.kind is p.VAR_KEYWORD for p in parameters)
 
-    def build(device: str) -> Callable[[], object]:
+    def build_one(device: str) -> Callable[[], object]:
         fn = factory(**values, **({DEVICE: device} if wants_device else {}))
         if not callable(fn):
             raise SuiteError(
@@ -469,4 +469,43 @@ def build_with(row: Row) -> Callable[[str], Callable[[], object]]:
             )
         return fn  # type: ignore[no-any-return]
 
-    return build
+    def build_sets(device: str) -> Callable[[], object]:
+        sets = row.definition.sets
+        made = ROTATIONS.get()
+        before = len(made or ())
+        first = build_one(device)
+        own = [len(rotation.items) for rotation in (made or ())[before:]]
+        if own and own != [sets] * len(own):
+            raise SuiteError(
+                f"{row.where}: cache='rotating({sets})', and its rotation has {own[0]} sets",
+                "make as many, or say so",
+            )
+        return first if own else _in_turn([first, *(build_one(device) for _ in range(sets - 1))])
+
+    return build_sets if row.definition.sets else build_one
+
+
+def _in_turn(fns: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    """One callable that calls these in turn; their hooks are called for all of them."""
+    following = Rotation(fns)
+
+    def call() -> object:
+        return following()()
+
+    for hook in ("setup", "reset"):
+        own = [_own(fn)[hook] for fn in fns if hook in _own(fn)]
+        if own:
+            setattr(call, hook, functools.partial(_call_all, own))
+    first = _own(fns[0])
+    vars(call).update({name: first[name] for name in ("check", "stream") if name in first})
+    return call
+
+
+def _own(fn: Callable[[], object]) -> Mapping[str, Any]:
+    """What the author set on a callable: any other object may have a `reset` of its own."""
+    return vars(fn) if isinstance(fn, types.FunctionType | functools.partial) else {}
+
+
+def _call_all(hooks: Sequence[Callable[[], object]]) -> None:
+    for hook in hooks:
+        hook()
