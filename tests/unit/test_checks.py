@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +22,14 @@ from usv_tui.engine.checks import (
     vet_state,
 )
 from usv_tui.engine.findings import BADGES, SENTENCES, Finding
-from usv_tui.engine.roofline import Roofline, faster_than_roofline, roofline_of
+from usv_tui.engine.roofline import (
+    Roofline,
+    cpu_roofline,
+    facts_of,
+    faster_than_roofline,
+    roofline_from,
+    roofline_of,
+)
 from usv_tui.model import Flag, Reason
 from usv_tui.stats.stalls import StallFinder
 
@@ -383,6 +392,77 @@ def test_properties_that_are_missing_give_no_ceiling() -> None:
 def test_zero_seconds_are_not_divided_by() -> None:
     """A row without a time is not compared with any ceiling."""
     assert faster_than_roofline(0.0, flops=1e12, bytes_=1e12, roofline=ROOF) is None
+
+
+def cpu_root(root: Path, flags: str, mhz: int | None, key: str = "flags") -> Path:
+    """What the kernel tells of the CPUs that this process may use."""
+    (root / "proc").mkdir()
+    (root / "proc/cpuinfo").write_text(f"processor : 0\n{key} : {flags}\n")
+    for cpu in os.sched_getaffinity(0) if mhz else ():
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "cpuinfo_max_freq").write_text(f"{mhz}000\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("flags", "mhz", "key", "operations"),
+    [
+        ("fpu sse2 avx avx2", 3000, "flags", 192),
+        ("sse2 avx2 avx512f amx_int8", 4000, "flags", 2304),
+        ("fp asimd i8mm", 3500, "Features", 512),
+        ("strange", 1000, "flags", 8192),
+        ("avx2", None, "flags", 192),
+    ],
+)
+def test_a_cpu_has_a_ceiling_from_its_cores_clock_and_flags(
+    tmp_path: Path, flags: str, mhz: int | None, key: str, operations: int
+) -> None:
+    """Cores, highest clock (or more than any has) and vector unit bound what can be computed."""
+    roof = cpu_roofline(cpu_root(tmp_path, flags, mhz, key))
+    cores = len(os.sched_getaffinity(0))
+
+    assert roof.flops_per_s == pytest.approx(cores * (mhz or 6500) * 1e6 * operations)
+    assert f"{mhz or 6500} MHz" in roof.source
+
+
+def test_a_cpu_that_tells_nothing_still_has_a_ceiling(tmp_path: Path) -> None:
+    """No file of the kernel's can be read: generous, and not boundless."""
+    roof = cpu_roofline(tmp_path)
+
+    assert roof.flops_per_s is not None
+    assert roof.flops_per_s < 1e15 * len(os.sched_getaffinity(0))
+
+
+def test_impossible_rates_of_a_cpu_are_implausible_and_cached_data_are_not(tmp_path: Path) -> None:
+    """Thousands of TFLOP/s are named; 300 GB/s a core out of a cache are nobody's fault."""
+    roof = cpu_roofline(cpu_root(tmp_path, "avx2", 4000))
+    cores = len(os.sched_getaffinity(0))
+
+    def found(flops: float | None, bytes_: float | None) -> Finding | None:
+        return faster_than_roofline(1e-3, flops=flops, bytes_=bytes_, roofline=roof)
+
+    impossible = found(3652e9 * cores, None)
+    assert impossible is not None
+    assert impossible.code == "faster than roofline"
+    assert "AVX2" in impossible.evidence["source"]
+    assert found(100e6 * cores, 300e6 * cores) is None
+    assert found(None, 2e9 * cores) is not None
+
+
+def test_a_roofline_travels_with_the_identity(tmp_path: Path) -> None:
+    """What the worker found out is what the checks compare with; an older record has no ceiling."""
+    roof = cpu_roofline(cpu_root(tmp_path, "avx2", 4000))
+
+    assert roofline_from(facts_of(roof)) == roof
+    assert roofline_from({"name": "x"}) is None
+
+
+def test_a_rate_above_the_dram_is_no_fault_while_the_cache_is_unknown() -> None:
+    """A warm row whose data may come from a cache of a size that nobody told is not accused."""
+    seconds, bytes_ = 10e-6, 10e-6 * 5e12
+
+    assert faster_than_roofline(seconds, flops=None, bytes_=bytes_, roofline=ROOF) is None
 
 
 # -- callables that measure nothing, or spoil the rows beside them

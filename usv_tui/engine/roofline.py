@@ -1,6 +1,8 @@
 """What a card cannot exceed, and what a call that does exceed it says of its timing."""
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from usv_tui.engine.findings import Finding, finding
@@ -9,6 +11,7 @@ _SPARE = 1.1
 """Clocks and sizes are read to about this; a rate must exceed a peak by more to be impossible."""
 _CACHE_OVER_DRAM = 12.0
 """No cache level that a kernel reads through is faster than DRAM by more."""
+_NOT_CACHED = ("cold", "unavailable", "rotating")
 _ANY_FLOPS = 1e17
 _ANY_BYTES = 1e15
 """Per second: above what any single device has, for cards whose peaks are not known."""
@@ -22,6 +25,8 @@ class Roofline(NamedTuple):
     bytes_per_s: float | None = None
     """Of its DRAM."""
     source: str = ""
+    cache_bytes_per_s: float | None = None
+    """Of its nearest cache: above it nothing reads or writes. None: a multiple of the DRAM's."""
 
 
 _NVIDIA_FLOPS: Mapping[tuple[int, int], int] = {
@@ -68,6 +73,86 @@ def roofline_of(properties: Any, *, is_amd: bool) -> Roofline:
     return Roofline(flops, bytes_per_s, f"{arch}, torch device properties")
 
 
+_ANY_CPU_MHZ = 6500.0
+"""No CPU runs faster: for those whose highest clock is not told, as in most virtual machines."""
+_CPU_UNITS: tuple[tuple[str, str, int, int], ...] = (
+    ("amx_int8", "AMX", 2048 + 256, 192),
+    ("amx_bf16", "AMX", 2048 + 256, 192),
+    ("avx512_vnni", "AVX-512 VNNI", 256, 192),
+    ("avx512f", "AVX-512", 256, 192),
+    ("avx_vnni", "AVX-VNNI", 256, 128),
+    ("avx2", "AVX2", 192, 128),
+    ("avx", "AVX", 96, 96),
+    ("sse2", "SSE", 48, 48),
+    ("sme", "SME", 8192, 512),
+    ("sve", "SVE", 1024, 384),
+    ("i8mm", "NEON i8mm", 512, 128),
+    ("asimd", "NEON", 256, 128),
+)
+"""Flag of a CPU, its name, operations of one core in one clock in the narrowest type, and bytes
+that its nearest cache takes and gives in one clock. Generous: the widest core that has it."""
+_ANY_UNIT = ("", "unknown vector unit", 8192, 512)
+
+
+def cpu_roofline(root: Path = Path("/")) -> Roofline:
+    """What the CPUs that this process may use cannot exceed, whatever they compute on and where.
+
+    No figure of the DRAM: what fits into a cache may be faster, and honestly so.
+    """
+    cpus = os.sched_getaffinity(0)
+    flags = _cpu_flags(root / "proc/cpuinfo")
+    _, unit, operations, width = next((u for u in _CPU_UNITS if u[0] in flags), _ANY_UNIT)
+    known_mhz = [mhz for cpu in cpus if (mhz := _highest_mhz(root, cpu)) is not None]
+    mhz = max(known_mhz) if len(known_mhz) == len(cpus) else _ANY_CPU_MHZ
+    clocks_per_s = len(cpus) * mhz * 1e6
+    return Roofline(
+        flops_per_s=clocks_per_s * operations,
+        source=f"{len(cpus)} CPUs x {mhz:.0f} MHz x {operations} a clock, {unit}",
+        cache_bytes_per_s=clocks_per_s * width,
+    )
+
+
+def _cpu_flags(cpuinfo: Path) -> set[str]:
+    """What the kernel says that the first CPU can do; empty when it does not tell."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    names = ("flags", "features")
+    found = (line.partition(":")[2] for line in lines if line.lower().startswith(names))
+    return set(next(found, "").split())
+
+
+def _highest_mhz(root: Path, cpu: int) -> float | None:
+    """The highest clock that the kernel knows of a CPU, boost included."""
+    file = root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"
+    try:
+        return int(file.read_text()) / 1e3 or None
+    except (OSError, ValueError):
+        return None
+
+
+def facts_of(roofline: Roofline) -> dict[str, Any]:
+    """A roofline as it travels with the device's identity."""
+    return {
+        "peak_flops_per_s": roofline.flops_per_s,
+        "peak_bytes_per_s": roofline.bytes_per_s,
+        "peak_cache_bytes_per_s": roofline.cache_bytes_per_s,
+        "peak_source": roofline.source,
+    }
+
+
+def roofline_from(facts: Mapping[str, Any]) -> Roofline | None:
+    """The inverse of `facts_of`; None where nothing is known."""
+    found = Roofline(
+        facts.get("peak_flops_per_s"),
+        facts.get("peak_bytes_per_s"),
+        str(facts.get("peak_source") or facts.get("name", "")),
+        facts.get("peak_cache_bytes_per_s"),
+    )
+    return found if any((found.flops_per_s, found.bytes_per_s, found.cache_bytes_per_s)) else None
+
+
 def faster_than_roofline(
     seconds: float,
     *,
@@ -96,10 +181,19 @@ def faster_than_roofline(
     if not bytes_:
         return None
     rate = bytes_ / seconds
+    if top.cache_bytes_per_s is not None and rate > top.cache_bytes_per_s * _SPARE:
+        return finding(
+            "faster than roofline",
+            gbps=rate / 1e9,
+            limit_gbps=top.cache_bytes_per_s * _SPARE / 1e9,
+            source=top.source,
+        )
     dram = top.bytes_per_s
-    fits = cache_bytes is not None and bytes_ <= cache_bytes
-    if dram is not None and rate > dram * _SPARE and cache == "warm" and fits:
+    fits = cache_bytes is None or bytes_ <= cache_bytes  # of an unknown size: in its favour
+    if dram is not None and rate > dram * _SPARE and not cache.startswith(_NOT_CACHED) and fits:
         if rate <= dram * _CACHE_OVER_DRAM:
+            if cache_bytes is None:
+                return None
             return finding(
                 "fits in cache",
                 gbps=rate / 1e9,

@@ -23,7 +23,7 @@ from usv_tui.engine.checks import distortions
 from usv_tui.engine.copies import leave_if_copy, no_copies
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.memory import watch_memory
-from usv_tui.engine.roofline import roofline_of
+from usv_tui.engine.roofline import cpu_roofline, facts_of, roofline_of
 from usv_tui.engine.runner import Runner
 from usv_tui.engine.timers import Timer, WallTimer
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
@@ -89,6 +89,8 @@ def _work(
         device, reason, identity = prepared.device, prepared.reason, prepared.identity
     else:
         device, reason, identity, torch = choose_device(request.device, emit, clock)
+    if device == "cpu":
+        identity = {**identity, **facts_of(cpu_roofline())}
     emit(Chosen(clock.now_ns(), device, reason, identity))
     if prepared is not None and prepared.suite is not None:
         suite = select_rows(prepared.suite, request.select)
@@ -174,7 +176,7 @@ def choose_device(
     facts = versions | device_facts(index, torch)
     properties = ask(torch.cuda, "get_device_properties", index)
     peak = roofline_of(properties, is_amd=is_hip(torch))
-    facts |= {"peak_flops_per_s": peak.flops_per_s, "peak_bytes_per_s": peak.bytes_per_s}
+    facts |= facts_of(peak)
     return f"cuda:{index}", reason, facts, torch
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from usv_tui.engine.diagnosis import Diagnosis
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.roofline import Roofline
+from usv_tui.engine.roofline import roofline_from
 from usv_tui.errors import ExitCode
 from usv_tui.model import Advice, Notice, RowState, RunConfig
 from usv_tui.records import (
@@ -169,7 +169,7 @@ class LiveSession:
             self._diagnosis.apply(record)
             if isinstance(record, Chosen):
                 self._watch(record)
-                self._diagnosis.know(_roofline(record))
+                self._diagnosis.know(roofline_from(record.identity))
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
             elif isinstance(record, Gap | Progress):
@@ -492,12 +492,3 @@ class LiveSession:
         """True when a target was asked for and not met, or a control row differs."""
         unmet = self.goal is not None and not (self.outcome is not None and self.outcome.is_met)
         return unmet or bool(self.store.analysis.untrusted)
-
-
-def _roofline(chosen: Chosen) -> Roofline | None:
-    """The card's ceilings, as far as the framework told."""
-    facts = chosen.identity
-    flops, bytes_ = facts.get("peak_flops_per_s"), facts.get("peak_bytes_per_s")
-    if flops is None and bytes_ is None:
-        return None
-    return Roofline(flops, bytes_, str(facts.get("name", "")))
