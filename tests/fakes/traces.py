@@ -7,7 +7,7 @@ import numpy as np
 
 from usv_tui.sim.trace import Trace
 from usv_tui.stats.analysis import Analysis, Analyst
-from usv_tui.stats.inputs import RowData, TelemetryData, position
+from usv_tui.stats.inputs import Probe, RowData, TelemetryData, position
 
 S = 1_000_000_000
 
@@ -32,7 +32,14 @@ def rows_of(trace: Trace, baseline: int = 0) -> list[RowData]:
     return rows
 
 
-def telemetry_of(trace: Trace, *, is_shared: bool | None = None) -> TelemetryData:
+def probe_of(trace: Trace) -> Probe:
+    """The clock of every sample as a probe inside the stream would measure it."""
+    return Probe(trace.t_ns, trace.clock_mhz)
+
+
+def telemetry_of(
+    trace: Trace, *, is_shared: bool | None = None, probe: Probe | None = None
+) -> TelemetryData:
     """A trace's readings; `is_shared` defaults to whether a neighbour's process can be seen."""
     if is_shared is None:
         is_shared = any(n.pid is not None for n in trace.scenario.neighbours)
@@ -43,9 +50,10 @@ def telemetry_of(trace: Trace, *, is_shared: bool | None = None) -> TelemetryDat
         np.where(np.isfinite(trace.reasons), trace.reasons, -1).astype(np.int64),
         trace.power_capped_ns,
         trace.thermal_ns + trace.hw_thermal_ns,
-        None,
+        trace.low_mhz if trace.card.chiplets > 1 else None,
         tuple(trace.card.supported_mhz),
         is_shared,
+        probe,
     )
 
 
@@ -72,10 +80,11 @@ def follow(
     to_s: int | None = None,
     locked_mhz: int | None = None,
     is_shared: bool | None = None,
+    probe: Probe | None = None,
 ) -> Iterator[Analysis]:
     """The analysis at each full second of a trace."""
     analyst = Analyst() if analyst is None else analyst
-    rows, telemetry = rows_of(trace), telemetry_of(trace, is_shared=is_shared)
+    rows, telemetry = rows_of(trace), telemetry_of(trace, is_shared=is_shared, probe=probe)
     end_s = int(trace.t_ns[-1] // S) + 1 if to_s is None else to_s
     for second in range(from_s, end_s + 1):
         now_ns = second * S

@@ -32,6 +32,7 @@ _FAST, _REASONS, _SLOW, _RARE = 1, 2, 4, 8
 """The bits of `device.base.Tier`."""
 _FIELDS: dict[str, tuple[int, str]] = {
     "sm_mhz": (_FAST, "MHz"),
+    "sm_mhz_min": (_FAST, "MHz"),
     "power_mw": (_FAST, "mW"),
     "energy_mj": (_FAST, "mJ"),
     "throttle_ns": (_FAST, "ns"),
@@ -59,6 +60,8 @@ class SimTelemetry:
     def __init__(self, gpu: SimGpu) -> None:
         self.name = "sim"
         self._gpu = gpu
+        has_parts = gpu.card.chiplets > 1
+        self._fields = {k: v for k, v in _FIELDS.items() if has_parts or k != "sm_mhz_min"}
         self._values: dict[str, Any] = {}
         self._read_ns: dict[str, int] = {}
         self._closing = threading.Event()
@@ -90,7 +93,7 @@ class SimTelemetry:
             base_sm_mhz=card.base_mhz,
             supported_sm_mhz=card.supported_mhz,
             temp_limits_c={"slowdown": card.t_sw_c, "hw slowdown": card.t_hw_c},
-            sensors={name: self._sensor(name) for name in _FIELDS},
+            sensors={name: self._sensor(name) for name in self._fields},
             simulated=True,
             note=f"SIMULATED: {self._gpu.scenario.summary}",
         )
@@ -132,7 +135,7 @@ class SimTelemetry:
         self._stall()
         fresh = self._look()
         at_ns = (start_ns + gpu.time.now_ns()) // 2
-        for name, (tier, _) in _FIELDS.items():
+        for name, (tier, _) in self._fields.items():
             if self._missing(name) is not None:
                 self._values.pop(name, None)
             elif tiers & tier:
@@ -160,6 +163,7 @@ class SimTelemetry:
         sensed, util_pct, pids = gpu.sense()
         return {
             "sm_mhz": sensed.sm_mhz,
+            "sm_mhz_min": sensed.sm_mhz_min,
             "power_mw": sensed.power_mw,
             "energy_mj": sensed.energy_mj,
             "throttle_ns": {

@@ -144,7 +144,7 @@ class SimGpu:
         self._machine = build_machine(card, scenario, seed)
         self._machine.streams.append(Stream())
         self._pending = [_Pending(stream) for stream in self._machine.streams]
-        self._sensors = Sensors(card)
+        self._sensors = Sensors(card, seed)
         self._noise: dict[str, KernelNoise] = {}
         self._calls: dict[str, int] = {}
         self._cache = _Cache(card.l2_bytes)

@@ -26,6 +26,8 @@ class Neighbour:
     """What they draw, as a share of the card's power cap."""
     gain: float = 0.0
     """Our work takes 1 + gain times as long while they run."""
+    hidden: float = 0.0
+    """Share of the clock that is lost while they run, without any sensor showing it."""
     start_s: float = 0.0
     on_s: float = math.inf
     """Mean length of a burst, and of the pause after it."""
@@ -187,7 +189,7 @@ class Machine:
 
     def _run(self, until_s: float) -> None:
         board = self.board
-        per_mhz = 1.0 / board.table[board.index]
+        per_mhz = 1.0 / board.mhz
         for stream in self.streams:
             stream.run(until_s, self._tick_end_s, per_mhz, self._gain)
 
@@ -214,9 +216,10 @@ class Machine:
             self.first_row = self._tick - self._keep
 
     def _look_around(self, at_s: float) -> None:
-        gain, extra_w = 1.0, 0.0
+        gain, extra_w, hidden = 1.0, 0.0, 0.0
         for presence in self._presences:
             if presence.at(at_s):
                 gain *= 1.0 + presence.neighbour.gain
                 extra_w += presence.neighbour.power * self.card.cap_w
-        self._gain, self._extra_w = gain, extra_w
+                hidden = max(hidden, presence.neighbour.hidden)
+        self._gain, self._extra_w, self.board.hidden = gain, extra_w, hidden

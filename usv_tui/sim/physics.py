@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from usv_tui.model import Reason
+from usv_tui.sim.power_loops import power_loop
 from usv_tui.sim.profiles import Card
 
 _NOISE_CHUNK = 4096
 _THERMAL_DOWN_S = 0.1
 _THERMAL_UP_S = 0.5
-_POWER_UP_S = 0.05
+_UTIL_UP_S = 0.05
 _UTIL_TAU_S = 0.5
 _UTIL_BUSY = 0.6
 _UTIL_FLOOR = 0.6
@@ -39,6 +40,8 @@ class TickRow(NamedTuple):
     power_capped_ns: int
     thermal_ns: int
     hw_thermal_ns: int
+    shown_mhz: float
+    """The clock that the driver knows of: higher than `mhz` while something hidden slows it."""
 
 
 class Equilibrium(NamedTuple):
@@ -72,8 +75,9 @@ def heat(card: Card, dynamic: float, extra_w: float = 0.0) -> tuple[float, float
     temp_c = card.ambient_c
     for _ in range(60):
         power_w = power_at(card, dynamic, temp_c, extra_w)
-        temp_c = min(card.ambient_c + power_w * (card.r_die + card.r_sink), card.t_hw_c + 50.0)
-    return temp_c, card.ambient_c + power_w * card.r_sink, power_w
+        outside_c = card.ambient_c + power_w * (card.r_case + card.r_sink)
+        temp_c = min(outside_c + power_w * card.r_die, card.t_hw_c + 50.0)
+    return temp_c, outside_c, power_w
 
 
 def equilibrium(
@@ -124,6 +128,10 @@ class Board:
         temp_c, sink_c, power_w = heat(card, 0.0)
         self.temp_c = temp_c
         self.sink_c = sink_c
+        self.case_c = card.ambient_c + card.r_case * power_w
+        """Of the air that reaches the heatsink."""
+        self.hidden = 0.0
+        """Share of the clock that is lost and that no sensor shows."""
         self.power_w = power_w
         self.ema_w = power_w
         self.energy_j = 0.0
@@ -134,13 +142,16 @@ class Board:
         self.hw_thermal_ns = 0
         self._thermal_cut = 0
         self._since_thermal_s = 0.0
-        self._since_up_s = 0.0
         self._util = 1.0
         self._util_cut = 0.0
         dt_s = self.dt_s
         self._a_power = 1.0 - math.exp(-dt_s / card.tau_power_s)
         self._a_die = 1.0 - math.exp(-dt_s / card.tau_die_s)
         self._a_sink = 1.0 - math.exp(-dt_s / card.tau_sink_s)
+        self._a_case = 1.0 - math.exp(-dt_s / card.tau_case_s)
+        self._cap_w = card.cap_w
+        self._power_loop = power_loop(card, seed)
+        self._ticks = 0
         self._phi = math.exp(-dt_s / card.power_noise_tau_s)
         self._eta = 0.0
         self._kick = card.power_noise * math.sqrt(1.0 - self._phi**2)
@@ -150,7 +161,7 @@ class Board:
     @property
     def mhz(self) -> float:
         """The clock of the tick to come."""
-        return self.table[self.index]
+        return self.table[self.index] * (1.0 - self.hidden)
 
     def warm(self, activity: float, extra_w: float = 0.0) -> None:
         """Start hot: as if a load of this activity had run for ever."""
@@ -158,6 +169,7 @@ class Board:
         state = equilibrium(self.card, activity, lock, extra_w)
         self.index = state.entry
         self.temp_c, self.sink_c = state.temp_c, state.sink_c
+        self.case_c = self.card.ambient_c + state.power_w * self.card.r_case
         self.power_w = self.ema_w = state.power_w
         self.idle_s = 0.0
         self.reasons = 0
@@ -185,7 +197,13 @@ class Board:
         self.power_w = power_w
         self.ema_w += (power_w - self.ema_w) * self._a_power
         self.temp_c += (self.sink_c + power_w * card.r_die - self.temp_c) * self._a_die
-        self.sink_c += (card.ambient_c + power_w * card.r_sink - self.sink_c) * self._a_sink
+        self.sink_c += (self.case_c + power_w * card.r_sink - self.sink_c) * self._a_sink
+        if card.r_case:
+            self.case_c += (card.ambient_c + power_w * card.r_case - self.case_c) * self._a_case
+        if card.cap_swing:
+            self._ticks += 1
+            turn = math.sin(2.0 * math.pi * self._ticks * dt_s / card.cap_period_s)
+            self._cap_w = card.cap_w * (1.0 + card.cap_swing * turn)
         self.energy_j += power_w * dt_s
         reasons = self.reasons
         if reasons & (_POWER | _THERMAL | _HW_THERMAL):
@@ -197,7 +215,7 @@ class Board:
     def look(self, busy: float = 0.0) -> TickRow:
         """The state as it is."""
         return TickRow(
-            self.table[self.index],
+            self.mhz,
             self.temp_c,
             self.sink_c,
             self.power_w,
@@ -207,6 +225,7 @@ class Board:
             self.power_capped_ns,
             self.thermal_ns,
             self.hw_thermal_ns,
+            self.table[self.index],
         )
 
     def _count(self, reasons: int) -> None:
@@ -245,31 +264,14 @@ class Board:
             if ceiling < limit:
                 limit = ceiling
                 reasons = _THERMAL
-        index = self._follow_power(limit)
-        if index < limit and self.ema_w > 0.9 * card.cap_w:
+        index = self._power_loop.next(self.index, limit, self.ema_w, self._cap_w)
+        if index < limit and self.ema_w > 0.9 * self._cap_w:
             reasons |= _POWER
         if self.temp_c > card.t_hw_c:
             index = min(index, nearest_index(card, card.max_mhz / 2))
             reasons |= _HALVED
         self.index = max(index, 0)
         self.reasons = reasons
-
-    def _follow_power(self, limit: int) -> int:
-        """One move of the power loop: fast down, slow up, and free while far below the cap."""
-        index = self.index
-        cap_w = self.card.cap_w
-        ema_w = self.ema_w
-        self._since_up_s += self.dt_s
-        if ema_w > cap_w:
-            down = math.ceil(25.0 * (ema_w / cap_w - 1.0))
-            return min(index, limit) - min(down, 6)
-        if index < limit:
-            if ema_w < 0.9 * cap_w:
-                index = min(limit, index + self.card.ramp_steps)
-            elif ema_w < 0.98 * cap_w and self._since_up_s >= _POWER_UP_S - 1e-9:
-                index += 1
-                self._since_up_s = 0.0
-        return min(index, limit)
 
     def _cool(self) -> bool:
         """Move the thermal ceiling; True while it is below the top of the table."""
@@ -291,7 +293,7 @@ class Board:
 
     def _util_limit(self, busy: float) -> int:
         self._util += (busy - self._util) * min(1.0, self.dt_s / _UTIL_TAU_S)
-        move = -self.dt_s / _THERMAL_DOWN_S if self._util >= _UTIL_BUSY else self.dt_s / _POWER_UP_S
+        move = -self.dt_s / _THERMAL_DOWN_S if self._util >= _UTIL_BUSY else self.dt_s / _UTIL_UP_S
         floor = self.top - nearest_index(self.card, _UTIL_FLOOR * self.card.max_mhz)
         self._util_cut = min(max(self._util_cut + move, 0.0), float(floor))
         return self.top - int(self._util_cut)

@@ -67,6 +67,15 @@ class Card:
     power_noise: float = 0.03
     power_noise_tau_s: float = 0.15
 
+    r_case: float = 0.0
+    """Kelvin per watt of a second, slow sink: the chassis warms the air that cools the first."""
+    tau_case_s: float = 240.0
+    controller: str = "table"
+    """How power is kept under the cap: table (fast down, slow up), pi, sawtooth or hopping."""
+    cap_swing: float = 0.0
+    """The cap moves up and down by this share of itself, as one does that a rack shares out."""
+    cap_period_s: float = 20.0
+
     time_scale: float = 1.0
     """Kernels take so many times their nominal time."""
     tick_ns: int
@@ -86,6 +95,20 @@ class Card:
     """Age of the state that a sensor shows."""
     refresh_ns: int
     power_window_ns: int
+    clock_window_ns: int = 0
+    """The clock sensor shows a mean over this time; 0 shows the moment."""
+    flutter_steps: int = 0
+    """The clock sensor is off by up to so many steps, anew at each refresh."""
+    stray_p: float = 0.0
+    """Share of the clock readings that are nonsense."""
+    stray_mhz: float = 0.0
+    """What such a reading shows; 0 for half of the clock."""
+    stuck_reasons: int = 0
+    """Reason bits that the driver shows whatever happens; no counter moves with them."""
+    chiplets: int = 1
+    """Clocks that the card reports: the slowest sets the time, their mean is shown."""
+    chiplet_steps: int = 3
+    """How far, in steps, the other chiplets may run above the slowest."""
     power_label: str = "instant"
     hot_label: str = ""
     mem_mhz: int = 0

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from usv_tui.model import Reason
 from usv_tui.sim.physics import TickRow
 from usv_tui.sim.profiles import Card
@@ -26,12 +28,14 @@ class Sensed(NamedTuple):
     power_capped_ns: int
     thermal_ns: int
     hw_thermal_ns: int
+    sm_mhz_min: float
+    """Of the slowest chiplet."""
 
 
 class Sensors:
     """Reads the history of a card as its sensors would."""
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: Card, seed: int = 0) -> None:
         if card.lag_ns < card.governor_ns:
             raise ValueError("sensors must lag by at least a governor tick")
         self._lag_s = card.lag_ns * 1e-9
@@ -39,6 +43,8 @@ class Sensors:
         self._window_s = card.power_window_ns * 1e-9
         self._dt_s = card.governor_ns * 1e-9
         self._card = card
+        self._seed = seed
+        self._clock_ticks = max(1, round(card.clock_window_ns / card.governor_ns))
 
     def sense(self, rows: Sequence[TickRow], first_row: int, at_s: float) -> Sensed:
         """What the sensors show at a time that the card has reached.
@@ -54,20 +60,50 @@ class Sensors:
         energy_j = self._energy(rows, first_row, stop_s)
         spent_j = energy_j - self._energy(rows, first_row, start_s)
         card = self._card
+        mhz = self._clock(rows, tick - first_row)
+        flutter_mhz, above_mhz, stray_mhz = self._clock_faults(true_s, at_s, mhz)
+        shown_mhz = mhz + flutter_mhz
         fan = min(max((row.temp_c - 40.0) * 2.2, 0.0), 100.0)
         return Sensed(
-            row.mhz,
+            shown_mhz + above_mhz if stray_mhz is None else stray_mhz,
             round(spent_j / (stop_s - start_s) * 1e3),
             float(round(row.temp_c)),
             float(round(row.sink_c + _MEM_HOTTER_C)),
             round(energy_j * 1e3),
             float(round(fan)),
             8 if row.reasons & Reason.IDLE else (2 if card.key in {"rtx", "partial"} else 0),
-            row.reasons,
+            row.reasons | card.stuck_reasons,
             row.power_capped_ns,
             row.thermal_ns,
             row.hw_thermal_ns,
+            shown_mhz if stray_mhz is None else stray_mhz,
         )
+
+    def _clock(self, rows: Sequence[TickRow], index: int) -> float:
+        """The clock of a tick, or its mean over the sensor's window up to there."""
+        if self._clock_ticks == 1:
+            return rows[index].shown_mhz
+        window = rows[max(0, index + 1 - self._clock_ticks) : index + 1]
+        return float(round(sum(row.shown_mhz for row in window) / len(window)))
+
+    def _clock_faults(
+        self, true_s: float, at_s: float, mhz: float
+    ) -> tuple[float, float, float | None]:
+        """(flutter, how far the chiplets' mean is above the slowest, a nonsense reading)."""
+        card = self._card
+        flutter_mhz = above_mhz = 0.0
+        if card.flutter_steps or card.chiplets > 1:
+            rng = np.random.default_rng([self._seed, 7, max(0, round(true_s * 1e6))])
+            steps = card.flutter_steps
+            flutter_mhz = float(rng.integers(-steps, steps + 1) * card.step_mhz)
+            others = rng.integers(0, card.chiplet_steps + 1, card.chiplets - 1)
+            above_mhz = float(others.sum() * card.step_mhz / card.chiplets)
+        stray_mhz = None
+        if card.stray_p:
+            rng = np.random.default_rng([self._seed, 8, round(at_s * 1e6)])
+            if rng.random() < card.stray_p:
+                stray_mhz = card.stray_mhz or float(round(mhz / 2))
+        return flutter_mhz, above_mhz, stray_mhz
 
     def utilisation(self, rows: Sequence[TickRow]) -> float:
         """Busy share of the last quarter of a second, percent."""

@@ -23,6 +23,7 @@ FloatArray = NDArray[np.float64]
 
 _COLUMNS = (
     ("sm_mhz", "sm_mhz", 1.0),
+    ("low_mhz", "sm_mhz_min", 1.0),
     ("temp_c", "temp_c", 1.0),
     ("power_w", "power_mw", 1e-3),
     ("reasons", "reasons", 1.0),
@@ -60,6 +61,8 @@ class Trace:
 
     read_ns: IntArray
     sm_mhz: FloatArray
+    low_mhz: FloatArray
+    """Of the slowest chiplet."""
     temp_c: FloatArray
     power_w: FloatArray
     reasons: FloatArray
@@ -313,7 +316,7 @@ def _readings(
     count = 0 if faults.no_telemetry else math.floor(poll.span_s * poll.hz)
     jitter = np.random.default_rng([seed, 5]).random(count) * poll.jitter
     at_s = (np.arange(count) + jitter) / poll.hz
-    sensors = Sensors(card)
+    sensors = Sensors(card, seed)
     sensed = [sensors.sense(machine.rows, machine.first_row, t) for t in at_s.tolist()]
     columns: dict[str, FloatArray] = {}
     for column, name, scale in _COLUMNS:

@@ -1,0 +1,120 @@
+"""Ways in which a governor keeps the power under its cap: each makes another kind of dither."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from usv_tui.sim.profiles import Card
+
+_UP_S = 0.05
+_SAW_UP_S = 0.03
+_SAW_DOWN = 8
+_HOP_STEPS = 5
+
+
+class PowerLoop(Protocol):
+    """Chooses the table entry of the next tick."""
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """The entry to go to, at most `limit`; may be negative far above the cap."""
+        ...
+
+
+def power_loop(card: Card, seed: int) -> PowerLoop:
+    """The loop that a card's governor runs."""
+    return _KINDS[card.controller](card, seed)
+
+
+class TableLoop:
+    """Fast down, slow up, and free while far below the cap."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._ramp = card.ramp_steps
+        self._dt_s = card.governor_ns * 1e-9
+        self._since_up_s = 0.0
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        self._since_up_s += self._dt_s
+        if mean_w > cap_w:
+            down = math.ceil(25.0 * (mean_w / cap_w - 1.0))
+            return min(index, limit) - min(down, 6)
+        if index < limit:
+            if mean_w < 0.9 * cap_w:
+                index = min(limit, index + self._ramp)
+            elif mean_w < 0.98 * cap_w and self._since_up_s >= _UP_S - 1e-9:
+                index += 1
+                self._since_up_s = 0.0
+        return min(index, limit)
+
+
+class PiLoop:
+    """Proportional and integral control at 97 % of the cap: smooth, without a limit cycle."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._top = (card.max_mhz - card.min_mhz) // card.step_mhz
+        self._dt_s = card.governor_ns * 1e-9
+        self._place: float | None = None
+        self._before = 0.0
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        error = 0.97 - mean_w / cap_w
+        place = float(index) if self._place is None else self._place
+        place += self._top * (0.15 * (error - self._before) + 0.8 * error * self._dt_s)
+        self._before = error
+        self._place = min(max(place, 0.0), float(limit))
+        return min(round(self._place), limit)
+
+
+class SawtoothLoop:
+    """Climbs step by step until it is over the cap, then falls by a lot: a limit cycle."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._dt_s = card.governor_ns * 1e-9
+        self._since_s = 0.0
+        self._down = max(_SAW_DOWN * 15 // card.step_mhz, _SAW_DOWN)
+        self._up = max(15 // card.step_mhz, 1)
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        self._since_s += self._dt_s
+        if self._since_s < _SAW_UP_S - 1e-9:
+            return min(index, limit)
+        self._since_s = 0.0
+        if mean_w > cap_w:
+            return min(index, limit) - self._down
+        return min(index + self._up, limit)
+
+
+class HoppingLoop:
+    """Stands on one of a few coarse levels and hops to a neighbour after a random stay."""
+
+    def __init__(self, card: Card, seed: int) -> None:
+        self._dt_s = card.governor_ns * 1e-9
+        self._grid = _HOP_STEPS * max(15 // card.step_mhz, 1)
+        self._stay_s = 0.0
+        self._rng = np.random.default_rng([seed, 6])
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        self._stay_s -= self._dt_s
+        if self._stay_s > 0.0 and mean_w < 1.1 * cap_w:
+            return min(index, limit)
+        self._stay_s = float(self._rng.uniform(0.2, 1.2))
+        level = index // self._grid
+        if mean_w > 0.985 * cap_w:
+            level -= 1
+        elif mean_w < 0.95 * cap_w:
+            level += 1
+        return min(max(level, 0) * self._grid, limit)
+
+
+_KINDS: Mapping[str, Callable[[Card, int], PowerLoop]] = {
+    "table": TableLoop,
+    "pi": PiLoop,
+    "sawtooth": SawtoothLoop,
+    "hopping": HoppingLoop,
+}
