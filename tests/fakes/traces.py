@@ -54,6 +54,9 @@ def telemetry_of(
         tuple(trace.card.supported_mhz),
         is_shared,
         probe,
+        trace.power_w * 1e3,
+        trace.card.cap_w,
+        trace.card.t_sw_c,
     )
 
 

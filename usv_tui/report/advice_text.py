@@ -100,7 +100,13 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
             amount = float(n) if code == "stale-telemetry" else math.ceil(float(n))
             facts.append(_NEEDS[code].format(amount))
     facts.append(_REASONS.get(advice.reason, ""))
-    facts += [_clock(evidence), _limits(evidence), _lock(evidence), _cost(evidence)]
+    facts += [
+        _stuck(evidence),
+        _clock(evidence),
+        _limits(evidence),
+        _lock(evidence),
+        _cost(evidence),
+    ]
     facts += _rows(advice, names)
     if advice.power_coupled:
         facts.append("under a power cap the rows share one budget: solo shows a row's own time")
@@ -139,6 +145,13 @@ def _limits(evidence: Mapping[str, Any]) -> str:
     )
     words = [f"{word} {share * 100:.0f} %" for word, share in shares if share]
     return f"limited by {', '.join(words)} of the time" if words else ""
+
+
+def _stuck(evidence: Mapping[str, Any]) -> str:
+    flags = " and ".join(str(code) for code in evidence.get("stuck") or ())
+    if not flags:
+        return ""
+    return f"flag stuck? the driver says {flags} limit, and no clock, power or temperature does"
 
 
 def _lock(evidence: Mapping[str, Any]) -> str:

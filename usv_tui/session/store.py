@@ -503,6 +503,10 @@ class Store:
             supported_mhz=tuple(self._clocks.supported_mhz)
             or (tuple(device.supported_sm_mhz) if device else ()),
             is_shared=bool(reading and reading.others),
+            power_mw=fields["power_mw"],  # type: ignore[arg-type]
+            cap_w=_watts(reading, device),
+            temp_limit_c=_slowdown_c(device),
+            max_mhz=device.max_sm_mhz if device else None,
         )
 
     # -- views out
@@ -798,6 +802,18 @@ def _rest(parts: Sequence[tuple[Stats, Stats]], row: RowView) -> tuple[Stats, St
         left(row.rolling, (rolling.mean_s for rolling, _ in parts)),
         left(row.whole, (whole.mean_s for _, whole in parts)),
     )
+
+
+def _watts(reading: Reading | None, device: DeviceInfo | None) -> float | None:
+    """The power limit in force."""
+    limit = reading.power_limit_mw if reading is not None else None
+    limit = limit or (device.power_limit_mw if device is not None else None)
+    return None if limit is None else limit * 1e-3
+
+
+def _slowdown_c(device: DeviceInfo | None) -> float | None:
+    """Where the device begins to slow down for its temperature: the lowest limit it tells."""
+    return min(device.temp_limits_c.values(), default=None) if device is not None else None
 
 
 def _device_line(info: DeviceInfo) -> str:

@@ -96,6 +96,8 @@ class ClockEvidence:
     temp_change_c: float | None = None
     supported_mhz: tuple[int, ...] = ()
     is_shared: bool = False
+    stuck: tuple[str, ...] = ()
+    """Limits that a flag claims and nothing else bears out: power, thermal."""
 
     @property
     def gate(self) -> float:
@@ -313,6 +315,8 @@ def _evidence(
         evidence["needs"] = needs
     if clock.is_shared:
         evidence["shared"] = True
+    if clock.stuck:
+        evidence["stuck"] = list(clock.stuck)
     if x is not None:
         evidence["lock_from"] = _basis(inputs)
     if x is not None and clock.median_mhz:

@@ -42,7 +42,6 @@ from usv_tui.stats.inputs import (
     Limits,
     RowData,
     TelemetryData,
-    limits,
     position,
     under_load,
 )
@@ -57,6 +56,7 @@ from usv_tui.stats.pairs import (
 )
 from usv_tui.stats.rolling import Summary, summary
 from usv_tui.stats.rounds import RatioBook, comparisons
+from usv_tui.stats.witness import witnessed
 
 WINDOW_S = 20.0
 WINDOW_ROUNDS = 160
@@ -186,7 +186,8 @@ class Analyst:
         busy = _busy_times(seen)
         readings = telemetry.cut(from_ns, now_ns + 1)
         loaded = under_load(readings, busy, LOAD_GAP_S + max(map(_window_s, seen), default=0.0))
-        limited = limits(loaded)
+        witness = witnessed(loaded, locked_mhz)
+        limited = witness.limits
         row_trends, drifts = self._drifts(seen, readings, now_ns)
         clock = self._with_lag(effect_clock(telemetry, loaded, from_ns, now_ns), now_ns)
         details = clock_effects(
@@ -215,7 +216,7 @@ class Analyst:
                 is_timer_limited=_is_limited(s),
                 is_settled=known.tracker.settled_since_ns is not None,
             )
-        told = clock_evidence(loaded, limited, age_s(readings, now_ns), readings)
+        told = clock_evidence(loaded, witness, age_s(readings, now_ns), readings)
         inputs = self._inputs(seen, row_trends, details, told, from_ns, now_ns)
         inputs = _with_lock(inputs, loaded, locked_mhz)
         return Analysis(

@@ -8,7 +8,8 @@ from usv_tui.stats.advice import MIN_READINGS, ClockEvidence
 from usv_tui.stats.basics import NS_PER_S
 from usv_tui.stats.clock_effect import ClockTrace, clock_spread
 from usv_tui.stats.drift import batch_locations, temperature_change, trends
-from usv_tui.stats.inputs import Limits, TelemetryData, is_idle, position
+from usv_tui.stats.inputs import TelemetryData, is_idle, position
+from usv_tui.stats.witness import Witnessed
 
 PROBES = 2000
 """Most in-stream clock readings looked at."""
@@ -52,10 +53,11 @@ def age_s(readings: TelemetryData, now_ns: int) -> float:
 
 
 def clock_evidence(
-    loaded: TelemetryData, limited: Limits, age_s: float, readings: TelemetryData
+    loaded: TelemetryData, told: Witnessed, age_s: float, readings: TelemetryData
 ) -> ClockEvidence:
     """What the advice goes by, from the readings under load and the age of the latest of all."""
     trace = clock_trace(loaded)
+    limited = told.limits
     if trace is None:
         idle = int(np.count_nonzero(is_idle(readings)))
         return ClockEvidence(
@@ -66,6 +68,7 @@ def clock_evidence(
             power_share=limited.power,
             thermal_share=limited.thermal,
             is_shared=loaded.is_shared,
+            stuck=told.stuck,
         )
     y = batch_locations(trace.mhz)
     t = loaded.t_ns
@@ -82,4 +85,5 @@ def clock_evidence(
         temp_change_c=temperature_change(t, loaded.temp_c, float(t[0]), float(t[-1])),
         supported_mhz=loaded.supported_mhz,
         is_shared=loaded.is_shared,
+        stuck=told.stuck,
     )

@@ -4,14 +4,19 @@ Nothing is copied or converted until a window has been cut out, so a million sam
 than the last twenty seconds of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from usv_tui.model import EXCLUDED, POWER_REASONS, THERMAL_REASONS, Reason
-from usv_tui.stats.basics import NS_PER_S, BoolArray, FloatArray, IntArray
+from usv_tui.stats.basics import NS_PER_S, BoolArray, FloatArray, IntArray, madn, row_medians
+
+STRAY_SHARE = 0.12
+STRAY_MADN = 8.0
+_STRAY_WINDOW = 13
 
 AnyInts = NDArray[np.signedinteger] | NDArray[np.unsignedinteger]
 
@@ -110,6 +115,14 @@ class TelemetryData:
     is_shared: bool = False
     """Another process computes on the device."""
     probe: Probe | None = None
+    power_mw: FloatArray | None = None
+    """Board power; None where it is not kept."""
+    cap_w: float | None = None
+    """The power limit in force."""
+    temp_limit_c: float | None = None
+    """Where the device begins to slow down for its temperature."""
+    max_mhz: float | None = None
+    """The highest clock, where the device tells it without a table."""
 
     @classmethod
     def none(cls) -> "TelemetryData":
@@ -126,18 +139,22 @@ class TelemetryData:
         return self._where(mask)
 
     def _where(self, which: slice | BoolArray) -> "TelemetryData":
-        return TelemetryData(
-            self.t_ns[which],
-            self.sm_mhz[which],
-            self.temp_c[which],
-            self.reasons[which],
-            self.power_ns[which],
-            self.thermal_ns[which],
-            None if self.low_mhz is None else self.low_mhz[which],
-            self.supported_mhz,
-            self.is_shared,
-            self.probe,
+        return replace(
+            self,
+            t_ns=self.t_ns[which],
+            sm_mhz=self.sm_mhz[which],
+            temp_c=self.temp_c[which],
+            reasons=self.reasons[which],
+            power_ns=self.power_ns[which],
+            thermal_ns=self.thermal_ns[which],
+            low_mhz=None if self.low_mhz is None else self.low_mhz[which],
+            power_mw=None if self.power_mw is None else self.power_mw[which],
         )
+
+    @property
+    def ceiling_mhz(self) -> float | None:
+        """The highest clock that the device can run at; None where it does not tell."""
+        return self.supported_mhz[-1] if self.supported_mhz else self.max_mhz
 
     @property
     def step_mhz(self) -> float:
@@ -192,8 +209,27 @@ def is_idle(telemetry: TelemetryData) -> BoolArray:
     return np.asarray(known & ((telemetry.reasons & int(Reason.IDLE)) != 0), np.bool_)
 
 
+def is_stray(mhz: FloatArray) -> BoolArray:
+    """Which clock readings are nonsense: far off the 13 around them, which agree among themselves.
+
+    Drivers report half of the clock or the idle clock once in a while. A clock that really falls
+    stays down for more than a few readings, and is kept.
+    """
+    stray = np.zeros(mhz.size, np.bool_)
+    good = np.flatnonzero(np.isfinite(mhz) & (mhz > 0))
+    reach = min(_STRAY_WINDOW // 2, (good.size - 1) // 2)
+    if reach < 2:
+        return stray
+    x = mhz[good]
+    # Mirrored ends: the last reading must not vote for itself.
+    around = sliding_window_view(np.pad(x, reach, mode="reflect"), 2 * reach + 1)
+    off = x / row_medians(around) - 1
+    stray[good] = np.abs(off) > max(STRAY_SHARE, STRAY_MADN * madn(off))
+    return stray
+
+
 def under_load(telemetry: TelemetryData, busy_ns: IntArray, gap_s: float = 0.5) -> TelemetryData:
-    """The readings taken while samples were: no more than `gap_s` from one, and not idle.
+    """The readings taken while samples were: no more than `gap_s` from one, not idle, not nonsense.
 
     `busy_ns` are the times of any row's samples, ascending.
     """
@@ -205,4 +241,8 @@ def under_load(telemetry: TelemetryData, busy_ns: IntArray, gap_s: float = 0.5) 
     distance = np.minimum(
         np.abs(telemetry.t_ns - busy_ns[before]), np.abs(busy_ns[after] - telemetry.t_ns)
     )
-    return telemetry.only((distance <= gap_s * NS_PER_S) & ~is_idle(telemetry))
+    loaded = telemetry.only((distance <= gap_s * NS_PER_S) & ~is_idle(telemetry))
+    stray = is_stray(loaded.sm_mhz)
+    if loaded.low_mhz is not None:
+        stray |= is_stray(loaded.low_mhz)
+    return loaded.only(~stray) if stray.any() else loaded
