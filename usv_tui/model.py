@@ -452,7 +452,9 @@ class ClockEffect(msgspec.Struct, frozen=True, kw_only=True):
     std_now: float | None = None
     """Relative standard deviation now."""
     std_locked: float | None = None
-    """Predicted relative standard deviation after locking."""
+    """Predicted relative standard deviation after locking, at most."""
+    std_locked_low: float | None = None
+    """The same, at least."""
 
 
 class Answer(StrEnum):
@@ -497,6 +499,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     lock_mhz: int | None = None
     std_now: float | None = None
     std_locked: float | None = None
+    """Of the row that gains most: what it has left, at most …"""
+    std_locked_low: float | None = None
+    """… and at least."""
     evidence: dict[str, Any] = {}
     reason: str = ""
     """A code for the rule that decided."""

@@ -84,11 +84,11 @@ def test_clip_takes_stragglers_and_leaves_an_excursion_of_the_clock() -> None:
     x = np.random.default_rng(7).normal(0, 0.01, 1000)
     x[500:600] += 0.2
     x[100] = 5.0
-    clipped = basics.block_clip(x)
+    clipped = basics.local_clip(x)
 
     assert clipped[100] < 0.2
     assert np.median(clipped[500:600]) == pytest.approx(0.2, abs=0.01)
-    assert basics.block_clip(np.array([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert basics.local_clip(np.array([1.0, 2.0])).tolist() == [1.0, 2.0]
 
 
 def test_usable_times_are_finite_and_positive() -> None:

@@ -8,7 +8,7 @@ share the clock's trend, such as a neighbour that takes power and bandwidth.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -20,9 +20,17 @@ from usv_tui.stats.basics import (
     NS_PER_S,
     FloatArray,
     IntArray,
-    block_clip,
+    local_clip,
     median,
     row_medians,
+)
+from usv_tui.stats.reading_noise import (
+    NOISY,
+    Instrument,
+    common_variance,
+    hold_bins,
+    instrument,
+    through,
 )
 
 MIN_SPREAD = 0.005
@@ -31,12 +39,26 @@ MIN_SPREAD_STEPS = 1.5
 FAST_SPREAD = 0.008
 FAST_SPREAD_STEPS = 2.5
 MIN_BINS = 30
+UNSEEN = 0.12
+"""Share of its std that a row moves in quick common motion, from which the sensor is too slow."""
+TOO_SLOW = "the clock sensor is too slow, late or noisy for how quickly the times move"
+FOLLOWS = 0.1
+"""An exponent below this is none to speak of."""
 MAX_SE = 0.15
 BIN_S = 0.1
 DEFAULT_LAG_S = 0.1
-MAX_LAG_S = 0.3
+MAX_LAG_S = 1.0
 _LAG_STEP_S = 0.02
+_LATE_S = 0.3
+"""From here on the lag is searched for in steps of a bin."""
 _LAG_BIN_S = 0.05
+_LAGS_S = (
+    *(k * _LAG_STEP_S for k in range(round(_LATE_S / _LAG_STEP_S) + 1)),
+    *(
+        k * _LAG_BIN_S
+        for k in range(round(_LATE_S / _LAG_BIN_S) + 1, 1 + round(MAX_LAG_S / _LAG_BIN_S))
+    ),
+)
 _MIN_CORRELATION = 0.3
 _JACKKNIFE = 10
 _HIGH_PASS = 11
@@ -93,8 +115,13 @@ class EffectDetail:
     """Mean time of each bin over the row's mean, NaN where there was no sample."""
     gain: float = 0.0
     """Share of the std, stragglers apart, that a lock would take away."""
+    unseen: float = 0.0
+    """Share of the std, stragglers apart, that moves with other rows too quickly for the clock
+    readings to show: a lock might take it away, nobody can tell."""
     clipped_std: float | None = None
     """Relative std without stragglers."""
+    flutters: bool = False
+    """The clock readings jump about at random and no row follows: the clock may well stand."""
 
 
 def clock_spread(clock: ClockTrace) -> float | None:
@@ -143,8 +170,7 @@ def find_lag(rows: Sequence[RowTrace], clock: ClockTrace) -> float:
     # Four points a bin, so that a bin's mean of the interpolated clock is one.
     points = (np.arange(bins * 4) + 0.5) * (_LAG_BIN_S / 4)
     best, best_lag = _MIN_CORRELATION, DEFAULT_LAG_S
-    for k in range(round(MAX_LAG_S / _LAG_STEP_S) + 1):
-        lag = k * _LAG_STEP_S
+    for lag in _LAGS_S:
         f = np.interp(points + lag, t, log_f).reshape(bins, 4).mean(axis=1)[usable]
         f = f - f.mean()
         power = float(f @ f) * size
@@ -187,6 +213,14 @@ class _Binned:
     lag_s: float
     has_fast: bool
     """The fast part of the clock moves enough to be a check."""
+    near: Instrument
+    """The bins beside each, free of its reading noise."""
+    is_white: bool
+    """The readings of a bin tell nothing of those a little later."""
+    white: FloatArray
+    """Of each row, the variance of bin means that its quick noise alone gives."""
+    is_seen: bool
+    """The clock was taken inside the stream: nothing is too quick for it."""
 
 
 def clock_effects(
@@ -205,7 +239,7 @@ def clock_effects(
     binned = _bin(spreads, clock, lag_s)
     spread = _bin_spread(binned.clock)
     if spread < spread_gate(clock):
-        return [_refused(s, "clock stands still", spread, binned) for s in spreads]
+        return _still(spreads, binned, spread)
     return _attribute(spreads, binned, spread)
 
 
@@ -238,7 +272,7 @@ def _spreads(row: RowTrace) -> _Spreads:
     n = row.log_t.size
     if n < 3:
         return _Spreads(row.log_t, row.t_ns, row.window_s, None, 0.0, 0.0)
-    x = block_clip(row.log_t)
+    x = local_clip(row.log_t)
     floor = _quick_noise(np.diff(x))
     total, clipped = float(row.log_t.std(ddof=1)), float(x.std(ddof=1))
     return _Spreads(x, row.t_ns, row.window_s, total, clipped, floor)
@@ -277,6 +311,7 @@ def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
     weight = np.zeros((len(rows), bins))
     met = np.tile(f, (len(rows), 1))
     variance = np.full(len(rows), float(log_f.var()))
+    white = np.zeros(len(rows))
     for i, row in enumerate(rows):
         if row.t_ns.size < MIN_BINS or bins == 0:
             continue
@@ -286,6 +321,7 @@ def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
         sums = np.bincount(at[inside], weights=row.x[inside], minlength=bins)
         y[i] = sums / np.maximum(counts, 1)
         weight[i] = counts > 0
+        white[i] = row.floor**2 / max(float(counts[counts > 0].mean()) if counts.any() else 1, 1)
         if row.window_s > _LONG_S:
             own = _clock_over(row, t_clock, log_f)
             sums = np.bincount(at[inside], weights=own[inside], minlength=bins)
@@ -295,7 +331,23 @@ def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
         clock, FAST_SPREAD, FAST_SPREAD_STEPS
     )
     centred = met - met.mean(axis=1, keepdims=True) if bins else met
-    return _Binned(f, centred, y, weight, variance, lag_s, has_fast)
+    gap = hold_bins(t_clock, log_f, width)
+    near = instrument(centred, gap)
+    # A bin more, since the clock is interpolated from one bin's readings into the next.
+    is_white = instrument(centred, gap + 1).is_white
+    return _Binned(
+        f,
+        centred,
+        y,
+        weight,
+        variance,
+        lag_s,
+        has_fast,
+        near,
+        is_white,
+        white,
+        is_seen=clock.lag_s == 0.0,
+    )
 
 
 def _clock_over(row: _Spreads, t_clock: IntArray, log_f: FloatArray) -> FloatArray:
@@ -387,26 +439,109 @@ def _fast_alpha(f: FloatArray, y: FloatArray, weight: FloatArray) -> FloatArray:
     return np.asarray(-slope[:, 0], np.float64)
 
 
-def _attribute(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[EffectDetail]:
+def _still(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[EffectDetail]:
+    """A clock that stands, by its readings; the rows may tell that it does not."""
+    hidden = 1 - np.sqrt(1 - _unseen(spreads, binned, _filled(binned), None))
+    return [
+        replace(_refused(s, "clock stands still", spread, binned), unseen=float(hidden[i]))
+        for i, s in enumerate(spreads)
+    ]
+
+
+def _filled(binned: _Binned) -> FloatArray:
+    """Times in bins; one without a sample takes its row's mean, as running medians need a value."""
+    y, weight = binned.y, binned.weight
+    means = (y * weight).sum(axis=1, keepdims=True) / np.maximum(
+        weight.sum(axis=1, keepdims=True), 1
+    )
+    return np.where(weight > 0, y, means)
+
+
+class _Slopes(NamedTuple):
+    """What the regressions say of all rows."""
+
+    plain: FloatArray
+    """-slope as read: too flat where the readings are noisy."""
+    alpha: FloatArray
+    """The same, freed from the readings' noise where that can be done."""
+    se: FloatArray
+    fast: FloatArray
+    """On the fast scale; NaN where there is no such check."""
+    reliability: float
+    """Share of the readings' variance that is the clock's."""
+    is_noisy: bool
+
+
+def _slopes(binned: _Binned, filled: FloatArray) -> _Slopes:
     f, y, weight = binned.f, binned.y, binned.weight
-    counts = weight.sum(axis=1)
     fit = _least_squares(f, y, weight)
-    # A bin without a sample takes the row's mean there: the running median needs a value.
+    nothing = np.full(len(y), np.nan)
+    fast = _fast_alpha(f, filled, weight) if binned.has_fast else nothing
+    if binned.is_seen or not binned.near.is_strong:
+        return _Slopes(fit.alpha, fit.alpha, fit.se, fast, 1.0, is_noisy=False)
+    free = -through(binned.near.f, f, filled, weight)
+    # One figure for all rows, from those that follow: the readings' noise is the same for each.
+    size = fit.alpha / fit.se
+    best = int(np.argmax(np.abs(size)))
+    share = fit.alpha[best] / free[best] if free[best] and abs(size[best]) > 3 else 1.0
+    share = float(min(max(share, 0.05), 1.0))
+    if share >= NOISY:
+        return _Slopes(fit.alpha, fit.alpha, fit.se, fast, 1.0, is_noisy=False)
+    # Noise flattens the fast slopes most: they are no check any more.
+    return _Slopes(fit.alpha, fit.alpha / share, fit.se / share, nothing, share, is_noisy=True)
+
+
+def _attribute(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[EffectDetail]:
+    y, weight = binned.y, binned.weight
+    counts = weight.sum(axis=1)
     means = (y * weight).sum(axis=1, keepdims=True) / np.maximum(counts, 1)[:, None]
-    filled = np.where(weight > 0, y, means)
-    fast = _fast_alpha(f, filled, weight) if binned.has_fast else np.full(len(spreads), np.nan)
+    filled = _filled(binned)
+    slopes = _slopes(binned, filled)
     enough = counts >= MIN_BINS
-    overshoots = bool((enough & (fit.alpha > 1.2)).any())
+    follows = (np.abs(slopes.plain) > 3 * slopes.se) & (np.abs(slopes.plain) > FOLLOWS)
+    flutters = binned.is_white and not (enough & follows).any()
+    overshoots = bool((enough & (slopes.alpha - 2 * slopes.se > 1.2)).any())
+    unseen = _unseen(spreads, binned, filled, slopes)
     details = []
     for i, parts in enumerate(spreads):
         relative = np.where(weight[i] > 0, np.exp(y[i] - means[i]), np.nan)
         if not enough[i] or parts.total is None:
             details.append(_refused(parts, "too few samples", spread, binned, relative))
             continue
-        alpha, se = float(fit.alpha[i]), float(fit.se[i])
-        judged = _judge(alpha, se, float(fast[i]), overshoots=overshoots)
-        details.append(_detail(judged, alpha, se, spread, binned, i, parts, relative))
+        judged = _judge(
+            float(slopes.alpha[i]),
+            float(slopes.se[i]),
+            float(slopes.fast[i]),
+            overshoots=overshoots,
+        )
+        blind = 1 - math.sqrt(1 - float(unseen[i])) >= UNSEEN
+        if blind and not binned.near.is_strong:
+            judged = "refused", TOO_SLOW, None
+        elif slopes.is_noisy and judged[0].startswith("ok"):
+            judged = "ok", "the clock readings are noisy: corrected for", judged[2]
+        details.append(
+            replace(
+                _detail(judged, slopes, spread, binned, i, parts, relative, float(unseen[i])),
+                flutters=flutters,
+            )
+        )
     return details
+
+
+def _unseen(
+    spreads: list[_Spreads], binned: _Binned, filled: FloatArray, slopes: _Slopes | None
+) -> FloatArray:
+    """Share of each row's variance in quick motion common to the rows that the readings lack."""
+    rows, bins = filled.shape
+    if binned.is_seen or bins <= _HIGH_PASS:
+        return np.zeros(rows)
+    found = common_variance(_high_pass(filled), binned.weight, binned.white)
+    if slopes is not None:
+        both = -_high_pass(binned.f) * _high_pass(filled) * binned.weight
+        along = both.sum(axis=1) / np.maximum(binned.weight.sum(axis=1), 1)
+        found = np.maximum(found - np.clip(slopes.alpha, 0, 1) * np.maximum(along, 0.0), 0.0)
+    total = np.array([max(parts.clipped, 1e-12) ** 2 for parts in spreads])
+    return np.asarray(np.minimum(found / total, 1.0), np.float64)
 
 
 def _judge(
@@ -429,36 +564,40 @@ def _judge(
 
 def _detail(
     judged: tuple[str, str, float | None],
-    alpha_all: float,
-    se: float,
+    slopes: _Slopes,
     spread: float,
     binned: _Binned,
     row: int,
     parts: _Spreads,
     relative: FloatArray,
+    unseen: float,
 ) -> EffectDetail:
     status, reason, alpha = judged
-    explained = locked = None
+    explained = locked = least = None
     gain = 0.0
     if alpha is not None and parts.total:
-        slope = alpha_all + min(se, _ATTENUATION)
-        left = _left(alpha, slope, float(binned.variance[row]), parts)
+        variance = float(binned.variance[row]) * slopes.reliability
+        slope = float(slopes.alpha[row]) + min(float(slopes.se[row]), _ATTENUATION)
+        left = _left(alpha, slope, variance, parts)
         stragglers = max(0.0, parts.total**2 - parts.clipped**2)
         locked = math.sqrt(left + stragglers)
+        least = math.sqrt(min(left, parts.floor**2) + stragglers)
         explained = min(max(1 - (locked / parts.total) ** 2, 0.0), 1.0)
         gain = 1 - math.sqrt(left) / parts.clipped if parts.clipped > 0 else 0.0
     effect = ClockEffect(
         status=status,
         reason=reason,
         alpha=alpha,
-        alpha_se=se,
+        alpha_se=float(slopes.se[row]),
         clock_spread=spread,
         lag_ns=round(binned.lag_s * NS_PER_S),
         explained=explained,
         std_now=parts.total,
         std_locked=locked,
+        std_locked_low=least,
     )
-    return EffectDetail(effect, np.exp(binned.clock), relative, gain, parts.clipped)
+    hidden = 1 - math.sqrt(1 - unseen)
+    return EffectDetail(effect, np.exp(binned.clock), relative, gain, hidden, parts.clipped)
 
 
 def _left(alpha: float, slope: float, clock_variance: float, parts: _Spreads) -> float:

@@ -1,0 +1,106 @@
+"""What clock readings hide: their own noise, and motion that is too quick for the sensor.
+
+Noise in the readings makes a row seem to follow the clock less than it does (errors in variables).
+The readings of the bins beside a bin share its clock and not its noise, so they serve as an
+instrument. A sensor that averages or is late shows no quick motion at all: then the rows
+themselves tell, since a clock moves all of them at once.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from usv_tui.stats.basics import FloatArray, IntArray, median
+
+STRONG = 0.35
+"""Correlation with the neighbouring bins from which these can stand in for a bin."""
+NOISY = 0.9
+"""Share of the readings' variance that is the clock's, below which they count as noisy."""
+CHANCE = 3.5
+"""A correlation of n bins below this over sqrt(n) is chance."""
+
+
+class Instrument(NamedTuple):
+    """The neighbours of each bin, and how well they can stand in for it."""
+
+    f: FloatArray
+    """Rows x bins, mean log f of the bins beside."""
+    correlation: float
+    """Of a bin with its neighbours."""
+
+    @property
+    def is_strong(self) -> bool:
+        """The neighbours can stand in for a bin."""
+        return self.correlation >= STRONG
+
+    @property
+    def is_white(self) -> bool:
+        """Nothing of a bin is found in its neighbours: noise, or motion within a bin."""
+        return self.correlation < CHANCE / math.sqrt(max(self.f.shape[1], 1))
+
+
+def hold_bins(t_ns: IntArray, mhz: FloatArray, width_ns: int) -> int:
+    """How many bins further a reading is a new one: sensors repeat a value until they refresh."""
+    changed = np.flatnonzero(np.diff(mhz) != 0)
+    if changed.size < 8:
+        return 1
+    hold_ns = median(np.diff(t_ns[changed + 1]).astype(np.float64))
+    return 1 + min(3, int(hold_ns / width_ns + 0.3))
+
+
+def instrument(f: FloatArray, gap: int) -> Instrument:
+    """The mean of the bins `gap` before and after each, mirrored at the ends."""
+    bins = f.shape[1]
+    if bins <= 4 * gap:
+        return Instrument(np.zeros_like(f), 0.0)
+    index = np.arange(bins)
+    before = np.abs(index - gap)
+    after = np.minimum(index + gap, 2 * (bins - 1) - index - gap)
+    z = (f[:, before] + f[:, after]) / 2
+    both = (f - f.mean(axis=1, keepdims=True)) * (z - z.mean(axis=1, keepdims=True))
+    size = f.std(axis=1) * z.std(axis=1)
+    correlation = np.divide(both.mean(axis=1), size, out=np.zeros_like(size), where=size > 0)
+    return Instrument(z, float(correlation.min()))
+
+
+def through(z: FloatArray, x: FloatArray, y: FloatArray, weight: FloatArray) -> FloatArray:
+    """Slope of each row of y on x, found through an instrument z: its noise does not flatten it."""
+    w = np.maximum(weight.sum(axis=1, keepdims=True), 1.0)
+    z = z - (weight * z).sum(axis=1, keepdims=True) / w
+    along = (weight * z * y).sum(axis=1)
+    across = (weight * z * x).sum(axis=1)
+    slope = np.divide(along, across, out=np.zeros_like(along), where=np.abs(across) > 1e-18)
+    return np.asarray(slope, np.float64)
+
+
+def common_variance(y: FloatArray, weight: FloatArray, white: FloatArray) -> FloatArray:
+    """Variance of each row of y (rows x bins) that is not its own: shared with another row.
+
+    A row that is alone shares with itself: what exceeds the variance `white` of bin means that its
+    quick noise alone would give.
+    """
+    count = y.shape[0]
+    spread = _covariance(y, y, weight)
+    if count == 1:
+        return np.maximum(spread - 2 * white, 0.0)
+    found = np.zeros(count)
+    for i in range(count):
+        for j in range(count):
+            if i == j:
+                continue
+            both = weight[i] * weight[j]
+            n = float(both.sum())
+            if n < 30:
+                continue
+            shared = float(_covariance(y[i : i + 1], y[j : j + 1], both[None, :])[0])
+            size = float(spread[i] * spread[j])
+            if size > 0 and shared / math.sqrt(size) > CHANCE / math.sqrt(n):
+                found[i] = max(found[i], shared * shared / spread[j])
+    return np.minimum(found, spread)
+
+
+def _covariance(a: FloatArray, b: FloatArray, weight: FloatArray) -> FloatArray:
+    w = np.maximum(weight.sum(axis=1), 1.0)
+    mean_a, mean_b = (weight * a).sum(axis=1) / w, (weight * b).sum(axis=1) / w
+    return np.asarray((weight * a * b).sum(axis=1) / w - mean_a * mean_b, np.float64)
