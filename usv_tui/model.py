@@ -490,6 +490,8 @@ class Verdict(StrEnum):
     THROTTLED_POWER = "throttled: power"
     THROTTLED_THERMAL = "throttled: thermal"
     NOT_CLOCK = "not the clock"
+    HIDDEN = "slower than its clock"
+    """The device has slowed and its reported clock has not moved."""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):

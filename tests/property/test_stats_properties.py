@@ -9,9 +9,9 @@ from hypothesis.extra import numpy as hnp
 
 from usv_tui.model import Answer
 from usv_tui.stats import drift, modes
-from usv_tui.stats.advice import floor_clock
 from usv_tui.stats.analysis import Analyst
 from usv_tui.stats.inputs import RowData, TelemetryData
+from usv_tui.stats.lock_choice import floor_clock
 from usv_tui.stats.pairs import PairTracker, paired_ratio
 from usv_tui.stats.rolling import LogHistogram, summary
 from usv_tui.stats.stopping import TargetKind, parse_until

@@ -15,12 +15,10 @@ from usv_tui.stats.advice import (
     ClockEvidence,
     RowEvidence,
     advise,
-    check_lock,
-    floor_clock,
-    lock_clock,
 )
 from usv_tui.stats.drift import Trend
 from usv_tui.stats.inputs import TelemetryData
+from usv_tui.stats.lock_choice import check_lock, floor_clock, lock_clock
 
 SUPPORTED = tuple(range(210, 1981, 15))
 FLAT = Trend(0.0001, 0.2, 0.0005)

@@ -30,6 +30,10 @@ _WORDS: Mapping[Verdict, tuple[str, str]] = {
     Verdict.LOCK: ("LOCK", "the clock moves, the times follow"),
     Verdict.THROTTLED_POWER: ("THROTTLED: POWER", "the power limit moves the clock"),
     Verdict.THROTTLED_THERMAL: ("THROTTLED: THERMAL", "heat limits the clock; cool, or lock lower"),
+    Verdict.HIDDEN: (
+        "SLOWER THAN ITS CLOCK",
+        "the card slowed and its reported clock did not move; a lock cannot mend that",
+    ),
     Verdict.NOT_CLOCK: ("NOT THE CLOCK", "a lock would not make the times steadier"),
 }
 
@@ -44,6 +48,8 @@ _REASONS: Mapping[str, str] = {
     "confirming": "a first verdict is being confirmed: a few seconds more",
     "shared": "another process uses the device",
     "spread-too-small": "even if times followed the clock fully, it could not explain the spread",
+    "hidden-slow": "",
+    "sensor-slow": "the times move together, quicker than the clock sensor shows: lock, and see",
     "quiet": "clock and times move less than half a percent",
     "cannot-attribute": "the clock moves, but its effect cannot be told from the noise",
     "rows-do-not-follow": "the clock moves, and the times do not follow it",
@@ -71,7 +77,10 @@ def advice_text(advice: Advice, names: Mapping[int, str] | None = None) -> Advic
 def short_text(advice: Advice) -> str:
     """What fits behind the verdict on its own line."""
     if advice.lock_mhz is not None:
-        return f"at {advice.lock_mhz} MHz{_behind(', ', _gain(advice))}"
+        at = f"at {advice.lock_mhz} MHz{_behind(', ', _gain(advice))}"
+        return (
+            f"not worth it {at}{_behind(', ', _cost(advice.evidence))}" if _is_idle(advice) else at
+        )
     facts = all_facts(advice, {})
     return facts[0] if facts else _WORDS[advice.verdict][1]
 
@@ -82,7 +91,9 @@ def advice_line(advice: Advice, names: Mapping[int, str] | None = None) -> str:
     facts = all_facts(advice, names or {})
     if advice.lock_mhz is not None:
         at = " at" if advice.verdict is Verdict.LOCK else ", lock at"
-        word = f"{word}{at} {advice.lock_mhz} MHz{_behind(': ', _gain(advice))}"
+        word = f"{word}{at} {advice.lock_mhz} MHz{_behind(': ', _gain(advice, names))}"
+        if _is_idle(advice):
+            return f"{word}: not worth it, {_cost(advice.evidence)}"
         return "; ".join([word, *[f for f in facts if not f.startswith("lock at ")][:2]])
     return f"{word}: {'; '.join(facts[:2]) or meaning}"
 
@@ -92,7 +103,9 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
     evidence = advice.evidence
     facts: list[str] = []
     if advice.lock_mhz is not None:
-        facts.append(f"lock at {advice.lock_mhz} MHz{_behind(': ', _gain(advice))}")
+        gain = _gain(advice, names)
+        worth = "not worth it: " if _is_idle(advice) else ""
+        facts.append(f"{worth}lock at {advice.lock_mhz} MHz{_behind(': ', gain)}")
     needs = evidence.get("needs") or {}
     for code, n in needs.items():
         if code in _NEEDS:
@@ -101,13 +114,16 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
             facts.append(_NEEDS[code].format(amount))
     facts.append(_REASONS.get(advice.reason, ""))
     facts += [
+        _next(evidence),
+        _hidden(evidence),
         _stuck(evidence),
+        _flutter(evidence),
         _clock(evidence),
         _limits(evidence),
         _lock(evidence),
         _cost(evidence),
     ]
-    facts += _rows(advice, names)
+    facts += [_others(advice, names), *_rows(advice, names)]
     if advice.power_coupled:
         facts.append("under a power cap the rows share one budget: solo shows a row's own time")
     change_c = _number(evidence.get("temp_change_c"))
@@ -120,11 +136,67 @@ def _behind(separator: str, text: str) -> str:
     return separator + text if text else ""
 
 
-def _gain(advice: Advice) -> str:
-    now, locked = _number(advice.std_now), _number(advice.std_locked)
-    if now is None or locked is None:
+def _is_idle(advice: Advice) -> bool:
+    """The lock costs more than it brings."""
+    return advice.evidence.get("worth") is False
+
+
+def _gain(advice: Advice, names: Mapping[int, str] | None = None) -> str:
+    """What the lock does to the row that gains most."""
+    now, high = _number(advice.std_now), _number(advice.std_locked)
+    if now is None or high is None:
         return ""
-    return f"std {now * 100:.2f} % \N{RIGHTWARDS ARROW} about {locked * 100:.2f} %"
+    name = (names or {}).get(int(advice.evidence.get("gain_bench", -1)), "")
+    left = _range(_number(advice.std_locked_low), high)
+    return f"{_ahead(name)}std {now * 100:.2f} % \N{RIGHTWARDS ARROW} {left}"
+
+
+def _ahead(name: str) -> str:
+    return f"{name} " if name else ""
+
+
+def _range(low: float | None, high: float) -> str:
+    """A promise: `about` one figure, or two where they are apart."""
+    if low is None or high < 1.5 * low:
+        return f"about {high * 100:.2f} %"
+    return f"{low * 100:.2f} to {high * 100:.2f} %"
+
+
+def _others(advice: Advice, names: Mapping[int, str]) -> str:
+    """What the lock does to the other rows, where it does something else to them."""
+    if advice.lock_mhz is None or advice.std_now is None or advice.std_locked is None:
+        return ""
+    share = advice.std_locked / advice.std_now
+    parts = []
+    for row in advice.evidence.get("rows") or ():
+        now, high = _number(row.get("std")), _number(row.get("std_locked"))
+        bench = int(row.get("bench", -1))
+        if not now or high is None or bench == advice.evidence.get("gain_bench"):
+            continue
+        if abs(high / now - share) > 0.1:
+            left = _range(_number(row.get("std_locked_low")), high)
+            name = names.get(bench, f"row {bench}")
+            parts.append(f"{name} {now * 100:.2f} \N{RIGHTWARDS ARROW} {left}")
+    return f"other rows: {', '.join(parts)}" if parts else ""
+
+
+def _next(evidence: Mapping[str, Any]) -> str:
+    mhz = evidence.get("try_mhz")
+    return "" if mhz is None else f"held for 10 s: `l` then `a` tries {mhz} MHz"
+
+
+def _hidden(evidence: Mapping[str, Any]) -> str:
+    found = evidence.get("hidden")
+    if not isinstance(found, Mapping):
+        return ""
+    return (
+        f"measured in the stream: {found['measured_mhz']:.0f} MHz, reported: "
+        f"{found['reported_mhz']:.0f} MHz, for {found['share'] * 100:.0f} % of the time"
+    )
+
+
+def _flutter(evidence: Mapping[str, Any]) -> str:
+    return "the clock readings flutter, and no row follows them" if evidence.get("flutters") else ""
 
 
 def _clock(evidence: Mapping[str, Any]) -> str:

@@ -146,7 +146,9 @@ class ClockDesk:
     def on_advice(self, advice: Advice) -> None:
         """Lock at the advised clock when that was asked for, once."""
         self._advice = advice
-        if self._wanted == "advice" and advice.lock_mhz is not None and not self.is_busy:
+        is_worth = advice.lock_mhz is not None and advice.evidence.get("worth") is not False
+        if self._wanted == "advice" and is_worth and not self.is_busy:
+            assert advice.lock_mhz is not None
             self._wanted = ""
             self.lock(advice.lock_mhz)
 

@@ -7,8 +7,8 @@ softer thresholds before it may lose.
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,9 +16,10 @@ import numpy as np
 
 from usv_tui.model import Advice, ClockEffect, Verdict
 from usv_tui.stats.basics import FloatArray
-from usv_tui.stats.clock_effect import MIN_SPREAD, MIN_SPREAD_STEPS
+from usv_tui.stats.clock_effect import MIN_SPREAD, MIN_SPREAD_STEPS, UNSEEN
 from usv_tui.stats.drift import Trend, fires
-from usv_tui.stats.inputs import TelemetryData, limits
+from usv_tui.stats.hidden import Hidden
+from usv_tui.stats.lock_choice import lock_clock
 
 MIN_WINDOW_S = 8.0
 MIN_ROUNDS = 120
@@ -38,15 +39,19 @@ WARM_C = 3.0
 WARMING_C = 4.0
 STEADY_STD = 0.01
 QUIET_STD = 0.005
+UNLIMITED_SHARE = 0.05
+"""Under a power limit for less of the time, a clock is free."""
+UNSEEN_STD = 0.001
+"""Quick common motion of less is nothing to worry about."""
+WORTH = 0.25
+"""A lock has to take this share of the best row's std, and of what it costs in speed."""
+FIRST_NO_S = 15.0
+"""A first NOT THE CLOCK is said only after so long: it is what too little evidence looks like."""
+HOLD_RANGE_NS = 60_000_000_000
+"""A promise keeps everything that was promised within the last minute."""
 QUIET_SPREAD = 0.01
 
-X_QUANTILE = 0.05
-X_MARGIN = 0.99
-X_MARGIN_THERMAL = 0.97
 X_HOLD_STEPS = 2
-HELD_SHARE = 0.01
-"""A lock is held when at most this share of the readings is below it."""
-VERIFY_S = 10.0
 
 SLACK = 0.6
 """Factor on the thresholds under which an old verdict may stay."""
@@ -71,6 +76,8 @@ class RowEvidence:
     has_modes: bool = False
     severe_share: float = 0.0
     is_timer_limited: bool = False
+    unseen: float = 0.0
+    """Share of the std in quick common motion that the clock readings do not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,12 @@ class ClockEvidence:
     is_shared: bool = False
     stuck: tuple[str, ...] = ()
     """Limits that a flag claims and nothing else bears out: power, thermal."""
+    flutters: bool = False
+    """The readings jump about at random and no row follows: their spread is the sensor's."""
+    hidden: Hidden | None = None
+    """The device is slower than its reported clock says."""
+    under_load_mhz: FloatArray | None = field(default=None, compare=False)
+    """The readings themselves, of the slowest partition: what a lock at X would not hold."""
 
     @property
     def gate(self) -> float:
@@ -105,6 +118,11 @@ class ClockEvidence:
         if not self.median_mhz:
             return MIN_SPREAD
         return max(MIN_SPREAD, MIN_SPREAD_STEPS * self.step_mhz / self.median_mhz)
+
+    @property
+    def is_still(self) -> bool:
+        """The clock does not move, as far as its sensor can be believed."""
+        return (self.spread or 0.0) < self.gate or self.flutters
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +139,8 @@ class AdviceInputs:
     """The lock of ours that is in force."""
     below_lock_share: float | None = None
     """Share of the readings more than half a step below that lock."""
+    try_mhz: int | None = None
+    """A higher clock worth a try, since that lock has held."""
 
 
 class _Gain(NamedTuple):
@@ -151,6 +171,8 @@ def advise(inputs: AdviceInputs, slack: float = 1.0) -> Advice:
     clock = inputs.clock
     if (clock.thermal_share or 0.0) >= THERMAL_SHARE * slack:
         return _advice(inputs, Verdict.THROTTLED_THERMAL, "thermal-limit", gains)
+    if clock.hidden is not None:
+        return _advice(inputs, Verdict.HIDDEN, "hidden-slow", gains)
     moving = _moving(inputs, slack, matters=bool(matter))
     if moving:
         return _advice(inputs, Verdict.WAIT, moving, gains)
@@ -209,13 +231,15 @@ def _without_gain(inputs: AdviceInputs, gains: list[_Gain]) -> Advice:
     """Rules 5 to 7: a lock gains nothing, or nobody can tell."""
     clock = inputs.clock
     spread = clock.spread or 0.0
+    if _sensor_fails(inputs):
+        return _advice(inputs, Verdict.UNKNOWN, "sensor-slow", gains)
     stds = [row.rel_std for row in inputs.rows if row.rel_std is not None]
     worst = max(stds, default=0.0)
-    if spread < clock.gate:
+    if clock.is_still:
         if worst <= STEADY_STD:
             return _advice(inputs, Verdict.STEADY, "clock-still", gains)
         return _advice(inputs, Verdict.NOT_CLOCK, "clock-still", gains)
-    if all(row.effect.alpha is None for row in inputs.rows):
+    if _is_open(inputs):
         widest = max((row.clipped_std or row.rel_std or 0.0 for row in inputs.rows), default=0.0)
         if clock.is_shared:
             return _advice(inputs, Verdict.NOT_CLOCK, "shared", gains)
@@ -227,33 +251,30 @@ def _without_gain(inputs: AdviceInputs, gains: list[_Gain]) -> Advice:
     return _advice(inputs, Verdict.NOT_CLOCK, "rows-do-not-follow", gains)
 
 
-def lock_clock(
-    low_mhz: float | None,
-    supported_mhz: Sequence[int],
-    *,
-    is_thermal: bool = False,
-    solo_low_mhz: Mapping[int, float] | None = None,
-) -> int | None:
-    """The clock to lock at: the highest at or below 99 % (97 % if thermal) of the 5th percentile.
+def _is_open(inputs: AdviceInputs) -> bool:
+    """No row's exponent is known, or not that of a row that is restless."""
+    lost = [row for row in inputs.rows if row.effect.alpha is None]
+    return len(lost) == len(inputs.rows) or any(
+        (row.clipped_std or row.rel_std or 0.0) > QUIET_STD for row in lost
+    )
 
-    Solo values, where there are some, speak for the hottest row, which must hold the clock alone.
-    None when the device supports nothing that low.
+
+def _sensor_fails(inputs: AdviceInputs) -> bool:
+    """The rows move together, more quickly than the clock sensor shows: nobody can tell why.
+
+    Not where the device says that nothing limits its clock: then it has no reason to move.
     """
-    lows = list((solo_low_mhz or {}).values())
-    if low_mhz is not None:
-        lows.append(low_mhz)
-    if not lows:
-        return None
-    target = min(lows) * (X_MARGIN_THERMAL if is_thermal else X_MARGIN)
-    return floor_clock(target, supported_mhz)
-
-
-def floor_clock(target_mhz: float, supported_mhz: Sequence[int]) -> int | None:
-    """The highest supported clock at or below a target; whole MHz where the list is unknown."""
-    if not supported_mhz:
-        return math.floor(target_mhz) or None
-    fitting = [mhz for mhz in supported_mhz if mhz <= target_mhz]
-    return max(fitting) if fitting else None
+    clock = inputs.clock
+    is_free = clock.power_share is not None and clock.power_share < UNLIMITED_SHARE
+    if is_free or clock.is_shared:
+        return False
+    needed = POWER_SHARE if len(inputs.rows) == 1 else 0.0
+    if (clock.power_share if clock.power_share is not None else needed) < needed:
+        return False
+    return any(
+        row.unseen >= UNSEEN and row.unseen * (row.clipped_std or 0.0) >= UNSEEN_STD
+        for row in inputs.rows
+    )
 
 
 def _advice(
@@ -274,17 +295,41 @@ def _advice(
             is_thermal=is_thermal,
             solo_low_mhz=inputs.solo_low_mhz,
         )
+    if x is not None:
+        gains = [_with_misses(gain, clock, x) for gain in gains]
     best = max(gains, key=lambda g: g.effect * g.gain, default=None)
     shown = best if best is not None and best.gain > 0 else None
+    effect = shown.row.effect if shown else None
     return Advice(
         verdict=verdict,
         lock_mhz=x,
-        std_now=shown.row.effect.std_now if shown else _worst_std(inputs),
-        std_locked=shown.row.effect.std_locked if shown else None,
-        evidence=_evidence(inputs, gains, needs or {}, x),
+        std_now=effect.std_now if effect else _worst_std(inputs),
+        std_locked=effect.std_locked if effect else None,
+        std_locked_low=effect.std_locked_low if effect else None,
+        evidence=_evidence(inputs, gains, needs or {}, x, shown),
         reason=reason,
         power_coupled=is_coupled,
     )
+
+
+def _with_misses(gain: _Gain, clock: ClockEvidence, x: int) -> _Gain:
+    """The promise, widened by the time in which the clock was below X and will be again."""
+    effect, mhz = gain.row.effect, clock.under_load_mhz
+    if mhz is None or mhz.size == 0 or effect.alpha is None or effect.std_locked is None:
+        return gain
+    missed = effect.alpha**2 * float(np.log(np.minimum(mhz, x)).var())
+    high = math.sqrt(effect.std_locked**2 + missed)
+    effect = msgspec.structs.replace(effect, std_locked=min(high, effect.std_now or high))
+    return gain._replace(row=replace(gain.row, effect=effect))
+
+
+def _is_worth(best: _Gain, clock_cost: float) -> bool:
+    """Whether a lock brings the row that gains most enough for what it costs its speed."""
+    effect = best.row.effect
+    now, least = effect.std_now, effect.std_locked_low
+    if now is None or least is None or effect.alpha is None:
+        return True
+    return now - least >= WORTH * max(now, effect.alpha * clock_cost)
 
 
 def _worst_std(inputs: AdviceInputs) -> float | None:
@@ -293,7 +338,11 @@ def _worst_std(inputs: AdviceInputs) -> float | None:
 
 
 def _evidence(
-    inputs: AdviceInputs, gains: list[_Gain], needs: dict[str, float], x: int | None
+    inputs: AdviceInputs,
+    gains: list[_Gain],
+    needs: dict[str, float],
+    x: int | None,
+    shown: _Gain | None,
 ) -> dict[str, Any]:
     """The numbers behind an advice, plain enough to be saved."""
     clock = inputs.clock
@@ -320,12 +369,23 @@ def _evidence(
     if x is not None:
         evidence["lock_from"] = _basis(inputs)
     if x is not None and clock.median_mhz:
-        evidence["clock_cost"] = 1 - x / clock.median_mhz
+        cost = 1 - x / clock.median_mhz
+        evidence["clock_cost"] = cost
+        if shown is not None and not _is_worth(shown, cost):
+            evidence["worth"] = False
     if inputs.solo_low_mhz:
         evidence["solo_low_mhz"] = {str(k): v for k, v in inputs.solo_low_mhz.items()}
     if inputs.locked_mhz is not None:
         evidence["locked_mhz"] = inputs.locked_mhz
         evidence["below_lock_share"] = inputs.below_lock_share
+    if inputs.try_mhz is not None:
+        evidence["try_mhz"] = inputs.try_mhz
+    if shown is not None:
+        evidence["gain_bench"] = shown.row.bench
+    if clock.hidden is not None:
+        evidence["hidden"] = clock.hidden._asdict()
+    if clock.flutters:
+        evidence["flutters"] = True
     return evidence
 
 
@@ -352,6 +412,8 @@ def _row_evidence(gain: _Gain) -> dict[str, Any]:
         "bench": row.bench,
         "std": row.rel_std,
         "std_locked": row.effect.std_locked,
+        "std_locked_low": row.effect.std_locked_low,
+        "unseen": row.unseen,
         "alpha": row.effect.alpha,
         "alpha_se": row.effect.alpha_se,
         "status": row.effect.status,
@@ -371,10 +433,12 @@ class Advisor:
     def __init__(self) -> None:
         self._votes: deque[Verdict] = deque(maxlen=VOTES)
         self._current = Advice()
+        self._promises: deque[_Promise] = deque()
 
     def reset(self) -> None:
         """A new epoch: know nothing."""
         self._votes.clear()
+        self._promises.clear()
         self._current = Advice()
 
     def update(self, inputs: AdviceInputs, now_ns: int) -> Advice:
@@ -388,56 +452,62 @@ class Advisor:
                 vote = again
         self._votes.append(vote.verdict)
         if vote.verdict is current:
-            self._current = self._renew(vote)
-        elif Counter(self._votes)[vote.verdict] >= WINS:
-            self._current = msgspec.structs.replace(vote, since_ns=now_ns)
+            self._current = self._renew(vote, now_ns)
+        elif Counter(self._votes)[vote.verdict] >= WINS and not _is_early(current, vote, inputs):
+            self._promises.clear()
+            self._current = self._renew(
+                msgspec.structs.replace(vote, since_ns=now_ns), now_ns, is_new=True
+            )
         elif current is Verdict.UNKNOWN:
             self._current = msgspec.structs.replace(
                 self._current, reason="confirming", evidence=vote.evidence
             )
         return self._current
 
-    def _renew(self, advice: Advice) -> Advice:
+    def _renew(self, advice: Advice, now_ns: int, *, is_new: bool = False) -> Advice:
         """The standing verdict with today's numbers; X moves only by more than two steps."""
         x, old = advice.lock_mhz, self._current.lock_mhz
-        if x is not None and old is not None:
+        if x is not None and old is not None and not is_new:
             step = float(advice.evidence["step_mhz"])
             if abs(x - old) <= X_HOLD_STEPS * step:
                 x = old
-        return msgspec.structs.replace(advice, lock_mhz=x, since_ns=self._current.since_ns)
+        promise = self._promise(advice, now_ns)
+        return msgspec.structs.replace(
+            advice,
+            lock_mhz=x,
+            since_ns=advice.since_ns if is_new else self._current.since_ns,
+            std_locked=promise.high,
+            std_locked_low=promise.low,
+        )
+
+    def _promise(self, advice: Advice, now_ns: int) -> "_Promise":
+        """What a lock leaves, as wide as everything promised of that row in the last minute."""
+        low, high = advice.std_locked_low, advice.std_locked
+        bench = advice.evidence.get("gain_bench")
+        if low is None or high is None:
+            return _Promise(now_ns, bench, low, high)
+        self._promises.append(_Promise(now_ns, bench, low, high))
+        while now_ns - self._promises[0].at_ns > HOLD_RANGE_NS:
+            self._promises.popleft()
+        same = [p for p in self._promises if p.bench == bench]
+        return _Promise(
+            now_ns,
+            bench,
+            min(p.low for p in same if p.low is not None),
+            max(p.high for p in same if p.high is not None),
+        )
 
 
-class LockCheck(NamedTuple):
-    """Whether a lock is held, from readings under load since it was set."""
+class _Promise(NamedTuple):
+    """What a lock was said to leave of one row's std."""
 
-    held: bool | None
-    """None: too few readings to tell."""
-    below_share: float | None
-    """Share of the readings more than half a step below the lock."""
-    proposed_mhz: int | None
-    """A lower clock to try when it is not held."""
-    reason: str
-    """short, held, below-lock, thermal-limit."""
+    at_ns: int
+    bench: int | None
+    low: float | None
+    high: float | None
 
 
-def check_lock(telemetry: TelemetryData, locked_mhz: int) -> LockCheck:
-    """Is the lock held? 10 s of readings under load: 99 % of them at it, and no thermal time."""
-    mhz = telemetry.sm_mhz[np.isfinite(telemetry.sm_mhz)]
-    share = below_share(mhz, locked_mhz, telemetry.step_mhz)
-    span_s = (telemetry.t_ns[-1] - telemetry.t_ns[0]) / 1e9 if telemetry.t_ns.size else 0.0
-    if share is None or span_s < 0.9 * VERIFY_S:
-        return LockCheck(None, share, None, "short")
-    lower = floor_clock(X_MARGIN_THERMAL * locked_mhz, telemetry.supported_mhz)
-    if (limits(telemetry).thermal or 0.0) > 0:
-        return LockCheck(False, share, lower, "thermal-limit")
-    if share > HELD_SHARE:
-        return LockCheck(False, share, lower, "below-lock")
-    return LockCheck(True, share, None, "held")
-
-
-def below_share(mhz: FloatArray, locked_mhz: float, step_mhz: float) -> float | None:
-    """Share of readings more than half a step (or 0.5 %) below a lock; None without any."""
-    if mhz.size == 0:
-        return None
-    margin = step_mhz / 2 if step_mhz > 0 else 0.005 * locked_mhz
-    return float((mhz < locked_mhz - margin).mean())
+def _is_early(current: Verdict, vote: Advice, inputs: AdviceInputs) -> bool:
+    """A first verdict that says no, before there was time for evidence of a yes."""
+    is_first = current is Verdict.UNKNOWN and vote.verdict is Verdict.NOT_CLOCK
+    return is_first and inputs.window_s < FIRST_NO_S

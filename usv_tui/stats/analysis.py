@@ -5,7 +5,7 @@ of samples a row; only the paired ratios go back to the epoch's start, in bounde
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from usv_tui.stats.advice import (
     Advisor,
     ClockEvidence,
     RowEvidence,
-    below_share,
 )
 from usv_tui.stats.basics import NS_PER_S, IntArray, correlation_time, estimate_tick
 from usv_tui.stats.clock_effect import (
@@ -37,6 +36,7 @@ from usv_tui.stats.drift import (
     temperature_change,
     trends,
 )
+from usv_tui.stats.hidden import HiddenWatch
 from usv_tui.stats.inputs import (
     Cut,
     Limits,
@@ -45,6 +45,7 @@ from usv_tui.stats.inputs import (
     position,
     under_load,
 )
+from usv_tui.stats.lock_choice import LockLadder, below_share
 from usv_tui.stats.modes import MIN_SAMPLES as MODE_SAMPLES
 from usv_tui.stats.modes import Modes, find_modes
 from usv_tui.stats.pairs import (
@@ -152,6 +153,10 @@ class Analyst:
         self._known: dict[int, _Known] = {}
         self._book = RatioBook(band, alpha)
         self._advisor = Advisor()
+        self._hidden = HiddenWatch()
+        self._ladder = LockLadder()
+        self._locked: tuple[int, int] | None = None
+        """The lock of ours in force, and since when it is seen."""
         self._solo: dict[int, float] = {}
         self._turn = 0
         self._epoch_ns = 0
@@ -217,8 +222,13 @@ class Analyst:
                 is_settled=known.tracker.settled_since_ns is not None,
             )
         told = clock_evidence(loaded, witness, age_s(readings, now_ns), readings)
+        told = replace(
+            told,
+            flutters=any(detail.flutters for detail in details),
+            hidden=self._hidden.update(loaded, from_ns, now_ns),
+        )
         inputs = self._inputs(seen, row_trends, details, told, from_ns, now_ns)
-        inputs = _with_lock(inputs, loaded, locked_mhz)
+        inputs = self._with_lock(inputs, loaded, locked_mhz, now_ns)
         return Analysis(
             at_ns=now_ns,
             rows=out,
@@ -333,6 +343,25 @@ class Analyst:
         if low is not None:
             self._solo[row.bench] = low
 
+    def _with_lock(
+        self, inputs: AdviceInputs, loaded: TelemetryData, locked_mhz: int | None, now_ns: int
+    ) -> AdviceInputs:
+        """How the lock in force is held, and what to try after it."""
+        if locked_mhz is None:
+            self._locked = None
+            self._ladder.free_mhz = inputs.clock.median_mhz or self._ladder.free_mhz
+            return inputs
+        if self._locked is None or self._locked[0] != locked_mhz:
+            self._locked = locked_mhz, now_ns
+        since = loaded.cut(self._locked[1], now_ns + 1)
+        mhz = loaded.sm_mhz[np.isfinite(loaded.sm_mhz)]
+        return replace(
+            inputs,
+            locked_mhz=locked_mhz,
+            below_lock_share=below_share(mhz, locked_mhz, loaded.step_mhz),
+            try_mhz=self._ladder.update(since, locked_mhz),
+        )
+
     def _ratios(
         self, rows: Sequence[RowData], seen: list[_Seen], epoch_ns: int, *, is_final: bool
     ) -> dict[int, Ratio]:
@@ -383,6 +412,7 @@ class Analyst:
                     has_modes=self._of(s.row).modes is not None,
                     severe_share=window.severe / window.n if window.n else 0.0,
                     is_timer_limited=_is_limited(s),
+                    unseen=detail.unseen,
                 )
             )
         return AdviceInputs(
@@ -428,21 +458,6 @@ def _busy_times(seen: list[_Seen]) -> IntArray:
         s.cut.t_ns[-1:] for s in seen
     ]
     return np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
-
-
-def _with_lock(inputs: AdviceInputs, loaded: TelemetryData, locked_mhz: int | None) -> AdviceInputs:
-    if locked_mhz is None:
-        return inputs
-    mhz = loaded.sm_mhz[np.isfinite(loaded.sm_mhz)]
-    return AdviceInputs(
-        window_s=inputs.window_s,
-        rounds=inputs.rounds,
-        rows=inputs.rows,
-        clock=inputs.clock,
-        solo_low_mhz=inputs.solo_low_mhz,
-        locked_mhz=locked_mhz,
-        below_lock_share=below_share(mhz, locked_mhz, loaded.step_mhz),
-    )
 
 
 def _word(drift: Drift, limited: Limits) -> StateWord:

@@ -42,6 +42,12 @@ MIN_BINS = 30
 UNSEEN = 0.12
 """Share of its std that a row moves in quick common motion, from which the sensor is too slow."""
 TOO_SLOW = "the clock sensor is too slow, late or noisy for how quickly the times move"
+SEEN = 0.93
+"""Share of the rows' common motion that readings account for, below which alpha is corrected …"""
+SEEN_TOO_LITTLE = 0.6
+"""… and below which it is refused."""
+QUIET = 0.75
+"""The quick noise of thinned samples holds some of the clock's quick steps."""
 FOLLOWS = 0.1
 """An exponent below this is none to speak of."""
 MAX_SE = 0.15
@@ -266,16 +272,19 @@ class _Spreads(NamedTuple):
     clipped: float
     floor: float
     """Noise from one sample to the next, which no clock can explain."""
+    cut: float
+    """Variance of what was clipped off: the stragglers' at least."""
 
 
 def _spreads(row: RowTrace) -> _Spreads:
     n = row.log_t.size
     if n < 3:
-        return _Spreads(row.log_t, row.t_ns, row.window_s, None, 0.0, 0.0)
+        return _Spreads(row.log_t, row.t_ns, row.window_s, None, 0.0, 0.0, 0.0)
     x = local_clip(row.log_t)
     floor = _quick_noise(np.diff(x))
     total, clipped = float(row.log_t.std(ddof=1)), float(x.std(ddof=1))
-    return _Spreads(x, row.t_ns, row.window_s, total, clipped, floor)
+    cut = float((row.log_t - x).var())
+    return _Spreads(x, row.t_ns, row.window_s, total, clipped, floor, cut)
 
 
 def _quick_noise(steps: FloatArray) -> float:
@@ -498,10 +507,11 @@ def _attribute(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[
     filled = _filled(binned)
     slopes = _slopes(binned, filled)
     enough = counts >= MIN_BINS
-    follows = (np.abs(slopes.plain) > 3 * slopes.se) & (np.abs(slopes.plain) > FOLLOWS)
-    flutters = binned.is_white and not (enough & follows).any()
+    surely_none = np.abs(slopes.plain) + 2 * slopes.se < FOLLOWS
+    flutters = binned.is_white and bool(surely_none[enough].all())
     overshoots = bool((enough & (slopes.alpha - 2 * slopes.se > 1.2)).any())
     unseen = _unseen(spreads, binned, filled, slopes)
+    slopes, is_lost = _corrected(spreads, binned, filled, slopes)
     details = []
     for i, parts in enumerate(spreads):
         relative = np.where(weight[i] > 0, np.exp(y[i] - means[i]), np.nan)
@@ -515,7 +525,7 @@ def _attribute(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[
             overshoots=overshoots,
         )
         blind = 1 - math.sqrt(1 - float(unseen[i])) >= UNSEEN
-        if blind and not binned.near.is_strong:
+        if judged[0].startswith("ok") and (blind or is_lost):
             judged = "refused", TOO_SLOW, None
         elif slopes.is_noisy and judged[0].startswith("ok"):
             judged = "ok", "the clock readings are noisy: corrected for", judged[2]
@@ -528,16 +538,56 @@ def _attribute(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[
     return details
 
 
+def _corrected(
+    spreads: list[_Spreads], binned: _Binned, filled: FloatArray, slopes: _Slopes
+) -> tuple[_Slopes, bool]:
+    """Slopes freed from what the rows have in common and the readings lack; True if that is most.
+
+    What two rows share is the clock's, so the share of it that the readings account for tells how
+    much they flatten every slope: by noise, by a late refresh, by averaging.
+    """
+    lacking = _unseen(spreads, binned, filled, slopes, is_quick=False)
+    if not lacking.any():
+        return slopes, False
+    total = np.array([parts.clipped**2 for parts in spreads])
+    lacking = lacking * total
+    shared = common_variance(filled, binned.weight, binned.white)
+    best = int(np.argmax(shared))
+    seen = 1 - float(lacking[best] / shared[best])
+    if seen >= SEEN:
+        return slopes, False
+    if seen < SEEN_TOO_LITTLE or float(slopes.alpha[best]) / seen > 1.1:
+        return slopes, seen < SEEN_TOO_LITTLE
+    return slopes._replace(
+        alpha=slopes.alpha / seen,
+        se=slopes.se / seen,
+        fast=np.full_like(slopes.fast, np.nan),
+        is_noisy=True,
+    ), False
+
+
 def _unseen(
-    spreads: list[_Spreads], binned: _Binned, filled: FloatArray, slopes: _Slopes | None
+    spreads: list[_Spreads],
+    binned: _Binned,
+    filled: FloatArray,
+    slopes: _Slopes | None,
+    *,
+    is_quick: bool = True,
 ) -> FloatArray:
-    """Share of each row's variance in quick motion common to the rows that the readings lack."""
+    """Share of each row's variance in motion common to the rows that the readings lack.
+
+    Quicker than a second with `is_quick`, else of any speed.
+    """
     rows, bins = filled.shape
-    if binned.is_seen or bins <= _HIGH_PASS:
+    # A row alone cannot tell its own slow moves from the clock's.
+    if binned.is_seen or bins <= _HIGH_PASS or (rows == 1 and not is_quick):
         return np.zeros(rows)
-    found = common_variance(_high_pass(filled), binned.weight, binned.white)
+    y = _high_pass(filled) if is_quick else filled
+    found = common_variance(y, binned.weight, binned.white)
     if slopes is not None:
-        both = -_high_pass(binned.f) * _high_pass(filled) * binned.weight
+        f = _high_pass(binned.f) if is_quick else binned.f
+        y = y - y.mean(axis=1, keepdims=True)
+        both = -(f - f.mean(axis=1, keepdims=True)) * y * binned.weight
         along = both.sum(axis=1) / np.maximum(binned.weight.sum(axis=1), 1)
         found = np.maximum(found - np.clip(slopes.alpha, 0, 1) * np.maximum(along, 0.0), 0.0)
     total = np.array([max(parts.clipped, 1e-12) ** 2 for parts in spreads])
@@ -581,7 +631,7 @@ def _detail(
         left = _left(alpha, slope, variance, parts)
         stragglers = max(0.0, parts.total**2 - parts.clipped**2)
         locked = math.sqrt(left + stragglers)
-        least = math.sqrt(min(left, parts.floor**2) + stragglers)
+        least = math.sqrt(min(left, (QUIET * parts.floor) ** 2) + min(stragglers, parts.cut))
         explained = min(max(1 - (locked / parts.total) ** 2, 0.0), 1.0)
         gain = 1 - math.sqrt(left) / parts.clipped if parts.clipped > 0 else 0.0
     effect = ClockEffect(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from usv_tui.stats.advice import MIN_READINGS, ClockEvidence
-from usv_tui.stats.basics import NS_PER_S
+from usv_tui.stats.basics import NS_PER_S, FloatArray
 from usv_tui.stats.clock_effect import ClockTrace, clock_spread
 from usv_tui.stats.drift import batch_locations, temperature_change, trends
 from usv_tui.stats.inputs import TelemetryData, is_idle, position
@@ -38,10 +38,15 @@ def clock_trace(loaded: TelemetryData) -> ClockTrace | None:
     return ClockTrace(loaded.t_ns[good], loaded.sm_mhz[good], loaded.step_mhz)
 
 
-def low_clock(loaded: TelemetryData) -> float | None:
-    """5th percentile of the clock under load, of the slowest partition where there are several."""
+def slowest(loaded: TelemetryData) -> FloatArray:
+    """The clock under load, of the slowest partition where there are several."""
     mhz = loaded.sm_mhz if loaded.low_mhz is None else loaded.low_mhz
-    good = mhz[np.isfinite(mhz) & (mhz > 0)]
+    return mhz[np.isfinite(mhz) & (mhz > 0)]
+
+
+def low_clock(loaded: TelemetryData) -> float | None:
+    """5th percentile of the clock under load."""
+    good = slowest(loaded)
     return float(np.quantile(good, 0.05)) if good.size else None
 
 
@@ -84,6 +89,7 @@ def clock_evidence(
         thermal_share=limited.thermal,
         temp_change_c=temperature_change(t, loaded.temp_c, float(t[0]), float(t[-1])),
         supported_mhz=loaded.supported_mhz,
+        under_load_mhz=slowest(loaded),
         is_shared=loaded.is_shared,
         stuck=told.stuck,
     )

@@ -71,7 +71,9 @@ class LockDialog:
         supported = snapshot.clocks.supported_mhz
         if self._chosen is not None:
             return self._chosen
-        advised = snapshot.advice.lock_mhz or snapshot.clocks.locked_mhz
+        advice = snapshot.advice
+        tried = advice.evidence.get("try_mhz")
+        advised = tried or advice.lock_mhz or snapshot.clocks.locked_mhz
         if advised is not None:
             return advised
         base = None if snapshot.device is None else snapshot.device.base_sm_mhz
@@ -149,7 +151,10 @@ class LockDialog:
         running = "" if now is None else f", running at {now:.0f} MHz"
         evidence = f" ({look.text(clocks.evidence)})" if clocks.evidence else ""
         out = [(f"now      {clock_words(clocks)}{running}{evidence}", look.base)]
-        if advice.lock_mhz is not None:
+        tried = advice.evidence.get("try_mhz")
+        if tried is not None:
+            out.append((f"advised  {tried} MHz: the lock has held, try a step up", look.base))
+        elif advice.lock_mhz is not None:
             out.append((f"advised  {advice.lock_mhz} MHz, see w for why", look.base))
         else:
             out.append(("advised  no clock: see w for why", look.dim))

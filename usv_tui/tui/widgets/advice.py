@@ -21,6 +21,7 @@ def verdict_style(verdict: Verdict, look: Look) -> Style:
         Verdict.THROTTLED_POWER: look.bad,
         Verdict.THROTTLED_THERMAL: look.bad,
         Verdict.NOT_CLOCK: look.strong,
+        Verdict.HIDDEN: look.bad,
     }.get(verdict, look.dim)
 
 

@@ -1,0 +1,118 @@
+"""Which clock to try after one that was held, and what a lock is said to bring."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fakes.traces import S, follow
+from usv_tui.model import Advice, Verdict
+from usv_tui.report.advice_text import advice_line, all_facts, short_text
+from usv_tui.sim.trace import trace
+from usv_tui.stats.analysis import Analyst
+from usv_tui.stats.lock_choice import next_step
+
+TABLE = tuple(range(210, 1981, 15))
+
+
+@pytest.mark.parametrize(
+    ("held", "failed", "free", "found"),
+    [
+        ([], [], None, None),
+        ([1740], [], None, 1785),
+        ([1740, 1785], [], None, 1830),
+        ([1740, 1785, 1830], [1875], None, 1860),
+        ([1740, 1845], [1860], None, None),
+        ([1740], [1710], None, 1785),
+        ([1980], [], None, None),
+        ([1740], [], 1600.0, None),
+    ],
+)
+def test_a_lock_that_holds_is_followed_by_a_step_up(
+    held: list[int], failed: list[int], free: float | None, found: int | None
+) -> None:
+    """Two percent up, then halves of what is left; not past the top or far past the free one."""
+    assert next_step(held, failed, TABLE, free) == found
+
+
+def test_no_step_is_tried_where_the_table_is_unknown() -> None:
+    """A clock that may not exist is not offered."""
+    assert next_step([1740], [], ()) is None
+
+
+def test_after_ten_seconds_of_a_held_lock_a_higher_clock_is_offered() -> None:
+    """A sawtooth's dither asks for a low clock; held, the advice names the next one to try."""
+    free = trace("cap-sawtooth", "h100", 5, 26.0)
+    analyst = Analyst()
+    *_, found = follow(free, analyst, from_s=20)
+    x = found.advice.lock_mhz
+    assert x is not None
+    locked = trace("cap-sawtooth", "h100", 6, 30.0, lock_mhz=x)
+    *_, last = follow(locked, Analyst(), from_s=10, to_s=24, locked_mhz=x)
+
+    assert last.advice.evidence["try_mhz"] > x
+    text = f"held for 10 s: `l` then `a` tries {last.advice.evidence['try_mhz']} MHz"
+    assert text in all_facts(last.advice, {})
+
+
+def promise(**evidence: Any) -> Advice:
+    """A lock's promise."""
+    return Advice(
+        verdict=Verdict.THROTTLED_POWER,
+        lock_mhz=1635,
+        std_now=0.0115,
+        std_locked=0.0040,
+        std_locked_low=0.0020,
+        evidence={"clock_cost": 0.026, "gain_bench": 0, **evidence},
+    )
+
+
+def test_a_promise_is_a_range_and_says_of_which_row() -> None:
+    """The row that gains most is named; rows that gain otherwise are listed."""
+    rows = [
+        {"bench": 0, "std": 0.0115, "std_locked": 0.0040, "std_locked_low": 0.0020},
+        {"bench": 1, "std": 0.0021, "std_locked": 0.0020, "std_locked_low": 0.0019},
+    ]
+    facts = all_facts(promise(rows=rows), {0: "gemm", 1: "copy"})
+
+    assert "gemm std 1.15 % → 0.20 to 0.40 %" in facts[0]
+    assert any(fact == "other rows: copy 0.21 → about 0.20 %" for fact in facts)
+
+
+def test_a_lock_that_costs_more_than_it_brings_is_called_so() -> None:
+    """`not worth it` stands before the clock, with what it costs."""
+    advice = promise(worth=False)
+
+    assert short_text(advice).startswith("not worth it at 1635 MHz")
+    assert "costs 2.6 %" in short_text(advice)
+    assert "not worth it" in advice_line(advice)
+
+
+def test_the_promise_of_a_lock_does_not_jump() -> None:
+    """Within a minute no new range lies outside the last one by more than the range is wide."""
+    run = trace("cap-sawtooth", "mi300", 8, 60.0)
+    seen = [
+        (a.advice.std_locked_low or 0.0, a.advice.std_locked or 0.0)
+        for a in follow(run, from_s=12)
+        if a.advice.lock_mhz is not None
+    ]
+
+    assert len(seen) > 30
+    for (low, high), (new_low, new_high) in pairwise(seen):
+        assert new_low > low - max(high - low, 0.1 * high)
+        assert new_high < high + max(high - low, 0.1 * high)
+
+
+@pytest.mark.parametrize("scenario", ["power-cap", "cap-hopping", "cap-sawtooth", "cap-pi"])
+def test_a_promise_is_kept(scenario: str) -> None:
+    """Locked where the advice says, every row's std lies in its range, give or take a fifth."""
+    *_, found = follow(trace(scenario, "h100", 12, 30.0), from_s=25)
+    x = found.advice.lock_mhz
+    assert x is not None
+    locked = trace(scenario, "h100", 112, 30.0, lock_mhz=x)
+
+    for row in found.advice.evidence["rows"]:
+        _, t_ns, seconds = locked.row(row["bench"])
+        std = float(np.log(seconds[t_ns > 8 * S]).std())
+        assert row["std_locked_low"] / 1.2 <= std <= 1.2 * row["std_locked"], row["bench"]

@@ -1,0 +1,135 @@
+"""At what clock to lock, whether a lock is held, and which clock to try after one that is."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from usv_tui.stats.basics import FloatArray
+from usv_tui.stats.inputs import TelemetryData
+from usv_tui.stats.witness import witnessed
+
+X_MARGIN = 0.99
+X_MARGIN_THERMAL = 0.97
+HELD_SHARE = 0.01
+"""A lock is held when at most this share of the readings is below it."""
+VERIFY_S = 10.0
+STEP_UP = 1.02
+"""A lock that is held is followed by one this much higher …"""
+CLOSE = 1.005
+"""… until the lowest that was not held is this near."""
+ABOVE_FREE = 1.03
+"""The free clock is never far exceeded: it is what the limits allow on the average."""
+
+
+def lock_clock(
+    low_mhz: float | None,
+    supported_mhz: Sequence[int],
+    *,
+    is_thermal: bool = False,
+    solo_low_mhz: Mapping[int, float] | None = None,
+) -> int | None:
+    """The clock to lock at: the highest at or below 99 % (97 % if thermal) of the 5th percentile.
+
+    Solo values, where there are some, speak for the hottest row, which must hold the clock alone.
+    None when the device supports nothing that low.
+    """
+    lows = list((solo_low_mhz or {}).values())
+    if low_mhz is not None:
+        lows.append(low_mhz)
+    if not lows:
+        return None
+    target = min(lows) * (X_MARGIN_THERMAL if is_thermal else X_MARGIN)
+    return floor_clock(target, supported_mhz)
+
+
+def floor_clock(target_mhz: float, supported_mhz: Sequence[int]) -> int | None:
+    """The highest supported clock at or below a target; whole MHz where the list is unknown."""
+    if not supported_mhz:
+        return math.floor(target_mhz) or None
+    fitting = [mhz for mhz in supported_mhz if mhz <= target_mhz]
+    return max(fitting) if fitting else None
+
+
+class LockCheck(NamedTuple):
+    """Whether a lock is held, from readings under load since it was set."""
+
+    held: bool | None
+    """None: too few readings to tell."""
+    below_share: float | None
+    """Share of the readings more than half a step below the lock."""
+    proposed_mhz: int | None
+    """A lower clock to try when it is not held."""
+    reason: str
+    """short, held, below-lock, thermal-limit."""
+
+
+def check_lock(telemetry: TelemetryData, locked_mhz: int) -> LockCheck:
+    """Is the lock held? 10 s of readings under load: 99 % of them at it, and no thermal time."""
+    mhz = telemetry.sm_mhz[np.isfinite(telemetry.sm_mhz)]
+    share = below_share(mhz, locked_mhz, telemetry.step_mhz)
+    span_s = (telemetry.t_ns[-1] - telemetry.t_ns[0]) / 1e9 if telemetry.t_ns.size else 0.0
+    if share is None or span_s < 0.9 * VERIFY_S:
+        return LockCheck(None, share, None, "short")
+    lower = floor_clock(X_MARGIN_THERMAL * locked_mhz, telemetry.supported_mhz)
+    if (witnessed(telemetry, locked_mhz).limits.thermal or 0.0) > 0:
+        return LockCheck(False, share, lower, "thermal-limit")
+    if share > HELD_SHARE:
+        return LockCheck(False, share, lower, "below-lock")
+    return LockCheck(True, share, None, "held")
+
+
+def below_share(mhz: FloatArray, locked_mhz: float, step_mhz: float) -> float | None:
+    """Share of readings more than half a step (or 0.5 %) below a lock; None without any."""
+    if mhz.size == 0:
+        return None
+    margin = step_mhz / 2 if step_mhz > 0 else 0.005 * locked_mhz
+    return float((mhz < locked_mhz - margin).mean())
+
+
+def next_step(
+    held_mhz: Collection[int],
+    failed_mhz: Collection[int],
+    supported_mhz: Sequence[int],
+    free_mhz: float | None = None,
+) -> int | None:
+    """The clock to try next, from those that were held and those that were not; None at the end.
+
+    Two percent up while nothing has failed, then the middle between the highest that was held and
+    the lowest that was not. `free_mhz` is the clock without a lock, beyond which nothing holds.
+    """
+    if not held_mhz:
+        return None
+    best = max(held_mhz)
+    failed = min((mhz for mhz in failed_mhz if mhz > best), default=None)
+    if failed is not None and failed <= best * CLOSE:
+        return None
+    top = math.inf if free_mhz is None else ABOVE_FREE * free_mhz
+    above = [mhz for mhz in supported_mhz if best < mhz <= top and (failed is None or mhz < failed)]
+    if not above:
+        return None
+    if failed is not None:
+        return above[len(above) // 2]
+    return next((mhz for mhz in above if mhz >= STEP_UP * best), above[-1])
+
+
+class LockLadder:
+    """Remembers which locks were held, and which clock is worth a try after them."""
+
+    def __init__(self) -> None:
+        self._held: set[int] = set()
+        self._failed: set[int] = set()
+        self.free_mhz: float | None = None
+        """Median clock under load without a lock."""
+
+    def update(self, loaded: TelemetryData, locked_mhz: int) -> int | None:
+        """The next clock to try, once the lock in force has held for ten seconds."""
+        check = check_lock(loaded, locked_mhz)
+        if check.held is None:
+            return None
+        (self._held if check.held else self._failed).add(locked_mhz)
+        (self._failed if check.held else self._held).discard(locked_mhz)
+        if not check.held:
+            return None
+        return next_step(self._held, self._failed, loaded.supported_mhz, self.free_mhz)
