@@ -334,7 +334,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     throttle_ns: dict[str, Ns] = {}
     """Accumulated time under a limit: power, thermal, hw_thermal, brake."""
     others: list[Index] | None = None
-    """Pids of other processes on the device; None when it cannot be known."""
+    """Pids of other processes on the device, of many the largest; None when it cannot be known."""
+    others_bytes: list[int | None] = []
+    """Device memory of each of them, with the look that found a change; empty elsewhere."""
+    others_more: int = 0
+    """How many more there are."""
     ages_ns: dict[str, Ns] = {}
     """Age at `at_ns` of the fields that are older than this look."""
 

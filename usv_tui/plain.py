@@ -56,11 +56,11 @@ def value(item: object, most: int = 80) -> str:
         return f"<{type(item).__name__}>"
 
 
-def some(items: Iterable[object], most: int = 5) -> str:
-    """The first few of a list, and how many there are more."""
+def some(items: Iterable[object], most: int = 5, more: int = 0) -> str:
+    """The first few of a list, and how many there are more (besides those in `more`)."""
     known = [str(item) for item in items]
-    more = [f"and {len(known) - most} more"] if len(known) > most else []
-    return ", ".join(known[:most] + more)
+    more += max(0, len(known) - most)
+    return ", ".join([*known[:most], *([f"and {more:,} more"] if more else [])])
 
 
 def cut(text: str, most: int = MOST, of: int = 0) -> str:

@@ -248,10 +248,6 @@ SINGLE: dict[str, tuple[Case, Case]] = {
         lambda: checks.distortions({}, is_profiling=False, is_anomaly=True),
         lambda: checks.distortions({}, is_profiling=False, is_anomaly=False),
     ),
-    "shared device": (
-        lambda: checks.shared_device([4242]),
-        lambda: checks.shared_device(None),
-    ),
     "clock not held": (
         lambda: checks.clock_not_held(1830, np.linspace(1650, 1830, 50), GRAVE),
         lambda: checks.clock_not_held(1830, np.full(50, 1830.0), 0),

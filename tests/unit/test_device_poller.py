@@ -8,10 +8,12 @@ import pytest
 
 from usv_tui.device.base import Tier
 from usv_tui.device.poller import Poller
+from usv_tui.device.processes import MOST
 from usv_tui.engine.gate import Gate
 from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
 from usv_tui.model import DeviceInfo, Reading, SensorInfo
-from usv_tui.records import Device, Noted, Telemetry
+from usv_tui.records import Device, Noted, Telemetry, encode
+from usv_tui.session.wording import sentence
 from usv_tui.timesource import ManualTime
 
 MS = 1_000_000
@@ -335,7 +337,28 @@ def test_others_on_the_device_are_named_once():
 
     notes = [r.notice for r in records if isinstance(r, Noted)]
     assert [n.code for n in notes] == ["shared device", "no longer shared"]
-    assert notes[0].evidence == {"pids": [4711]}
+    [process] = notes[0].evidence["processes"]
+    assert process["pid"] == 4711
+    assert notes[0].evidence["more"] == 0
+
+
+def test_of_thousands_on_the_device_the_largest_are_named():
+    """20,000 pids make a short record, a short notice and a count."""
+    time, source, records, poller = make()
+    pids = list(range(100_000, 120_000))
+    sizes = [None if pid % 2 else pid for pid in pids]
+    source.fields = lambda _: {"others": pids, "others_bytes": sizes}
+    run(poller, time, 5)
+
+    readings = [r for r in records if isinstance(r, Telemetry)]
+    assert max(len(encode(record)) for record in records) < 1_000
+    assert all(r.reading.others_more == len(pids) - MOST for r in readings)
+    assert sum(bool(r.reading.others_bytes) for r in readings) == 1
+    [note] = [r.notice for r in records if isinstance(r, Noted)]
+    assert [p["pid"] for p in note.evidence["processes"]] == list(range(119_984, 120_000, 2))
+    assert note.evidence["processes"][-1]["memory_bytes"] == 119_998
+    assert len(sentence(note)) < 1_000
+    assert sentence(note).endswith("and 19,992 more")
 
 
 def test_refresh_periods_are_learned_from_quick_looks_that_are_not_passed_on():

@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import usv_tui
 from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS
 from usv_tui import headless
+from usv_tui.device.processes import describe, words
 from usv_tui.engine.findings import BADGES
 from usv_tui.model import ClockState, Notice
 from usv_tui.records import BenchError, Clocks, Fault, Noted
@@ -95,14 +97,14 @@ def test_every_warning_is_told_at_once_and_stands_in_the_notes(code, bench, leve
     notice = Notice(
         code=code, at_ns=BEGIN_NS, bench=bench, level=level, evidence={"reason": "so it is"}
     )
-    words = sentence(notice)
+    said = sentence(notice)
 
     stderr, notes, notices = told(Noted(notice))
 
     [line] = [line for line in stderr.splitlines() if "] * " in line]
-    assert words in line
+    assert said in line
     label = "ERROR" if level == "error" else "warning"
-    assert any(line.startswith(label) and words in line for line in notes.splitlines())
+    assert any(line.startswith(label) and said in line for line in notes.splitlines())
     [data] = notices
     assert (data["code"], data["level"]) == (code, level)
     assert data["row"] == (None if bench is None else "b")
@@ -193,3 +195,46 @@ def test_an_info_is_no_note():
     assert "fine" in stderr
     assert "fine" not in notes
     assert notices == []
+
+
+def test_everybody_who_used_the_device_stands_in_the_notes_and_in_the_data():
+    """Pid, name, user and memory of all who came, also of those that have gone since."""
+    bob = {"pid": 4711, "name": "train", "user": "bob", "memory_bytes": 3 << 29}
+    eve = {"pid": 4712, "name": "infer", "user": "eve"}
+
+    def shared(*processes, more=0):
+        evidence = {"processes": list(processes), "more": more}
+        return Noted(Notice(code="shared device", at_ns=BEGIN_NS, level="warn", evidence=evidence))
+
+    stderr, notes, notices = told(shared(bob), shared(eve, more=7))
+
+    assert "others use this device: train (pid 4711, user bob, 1.5 GiB)\n" in stderr
+    assert "others use this device: infer (pid 4712, user eve), and 7 more" in stderr
+    assert "train (pid 4711, user bob, 1.5 GiB), infer (pid 4712, user eve), and 7 more" in notes
+    assert notices[0]["evidence"] == {"processes": [bob, eve], "more": 7}
+
+
+def test_a_flood_of_neighbours_is_bounded():
+    """Processes that come and go all the time do not grow the notes."""
+    store = Store()
+    for pid in range(1000):
+        evidence = {"processes": [{"pid": pid}], "more": 0}
+        notice = Notice(code="shared device", at_ns=1, level="warn", evidence=evidence)
+        store.apply([Noted(notice)])
+
+    snapshot = store.snapshot(1)
+
+    assert len(snapshot.neighbours) == 32
+    assert len(snapshot.told) == 1
+    assert len(snapshot.told[0].text) < 300
+
+
+def test_a_process_is_described_as_far_as_it_is_known():
+    """Ours has a name and a user; one that does not exist has its pid alone."""
+    mine = describe(os.getpid(), 1 << 30)
+
+    assert mine["pid"] == os.getpid()
+    assert mine["name"]
+    assert mine["user"]
+    assert words(mine).endswith("1.0 GiB)")
+    assert words(describe(1 << 22)) == f"pid {1 << 22}"

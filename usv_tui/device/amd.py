@@ -27,7 +27,7 @@ from usv_tui.device.amd_sysfs import (
 )
 from usv_tui.device.base import Identity, Tier
 from usv_tui.device.plausible import BUSY_PCT, EnergyWitness, sane_info
-from usv_tui.device.processes import foreign_pids
+from usv_tui.device.processes import Others, foreign_pids
 from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.errors import DeviceLost, SensorGap
 from usv_tui.model import DeviceInfo, Reading, Reason
@@ -464,7 +464,7 @@ class AmdTelemetry:
         if found is None:
             self._board.absent("others", reason)
         else:
-            self._board.put("others", found)
+            self._board.put("others", Others.of(found, rows))
 
 
 def _offered(metrics: Metrics) -> dict[str, str]:

@@ -29,7 +29,7 @@ from usv_tui.device.nvml_library import (
     short_pci,
 )
 from usv_tui.device.plausible import EnergyWitness, sane_info
-from usv_tui.device.processes import foreign_pids
+from usv_tui.device.processes import Others, foreign_pids
 from usv_tui.device.restore import COMPUTE_PROCESSES, nvml_code
 from usv_tui.device.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
@@ -495,7 +495,7 @@ class NvmlTelemetry:
         if why := self._witness.feed(energy, power, now_ns):
             self._drop("energy_mj", why)
 
-    def _read_others(self, name: str) -> list[int]:
+    def _read_others(self, name: str) -> Others:
         """Foreign compute processes on the device."""
         call = getattr(self._nvml.api, name)
         for attempt in range(4):
@@ -514,7 +514,7 @@ class NvmlTelemetry:
         found, reason = foreign_pids(pids, self._own_pids, total)
         if found is None:
             raise _Unknowable(reason)
-        return found
+        return Others.of(found, pids)
 
 
 class _Unknowable(Exception):

@@ -14,7 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from usv_tui.device.base import TelemetrySource, Tier
+from usv_tui.device.processes import Others, describe
 from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
 from usv_tui.model import DeviceInfo, Notice, Reading
 from usv_tui.records import Device, Noted, Telemetry
@@ -440,16 +443,29 @@ class Poller:
             and self._last_emit_ns is not None
             and reading.at_ns - self._last_emit_ns < self._period_ns * 3 // 4
         )
+        others = Others(reading.others or [], reading.others_bytes)
+        few, more = others.largest()
+        is_news = others.pids != self._others
+        if reading.others:
+            sizes = few.used_bytes if is_news else []
+            changes = {"others": few.pids, "others_bytes": sizes, "others_more": more}
+            reading = msgspec.structs.replace(reading, **changes)
         if not is_early:
             self._last_emit_ns = reading.at_ns
             self._emit(Telemetry(reading))
-        others = reading.others or []
-        if others != self._others:
-            self._others = others
-            if others:
-                self._note("shared device", "warn", pids=others)
-            else:
-                self._note("no longer shared", "info")
+        if is_news:
+            self._others = others.pids
+            self._tell_others(few, more)
+
+    def _tell_others(self, few: Others, more: int) -> None:
+        if not few.pids:
+            self._note("no longer shared", "info")
+            return
+        with self._turn():
+            is_real = self._info is None or not self._info.simulated
+            told = zip(few.pids, few.used_bytes, strict=True)
+            processes = [describe(*row) if is_real else {"pid": row[0]} for row in told]
+        self._note("shared device", "warn", processes=processes, more=more)
 
     def _emit_gap(self, now_ns: int) -> None:
         """An empty reading, so that a chart shows a gap instead of a line across it."""

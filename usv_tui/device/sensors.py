@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from usv_tui.device.plausible import Judge
+from usv_tui.device.processes import Others
 from usv_tui.model import DeviceInfo, Reading, Reason, SensorInfo
 
 MS = 1_000_000
@@ -368,6 +369,8 @@ class SensorBoard:
                 sensor.at_ns = at_ns
             else:
                 ages[field] = max(ages.get(field, 0), at_ns - sensor.at_ns)
+        if isinstance(others := values.get("others"), Others):
+            values |= {"others": others.pids, "others_bytes": others.used_bytes}
         return Reading(device=device, at_ns=at_ns, ages_ns=ages, **values)
 
     def infos(self) -> dict[str, SensorInfo]:

@@ -346,11 +346,6 @@ def distortions(
     return found
 
 
-def shared_device(others: Sequence[int] | None) -> Finding | None:
-    """Other processes on the device; silent when it cannot be known."""
-    return finding("shared device", pids=list(others)) if others else None
-
-
 def clock_not_held(
     locked_mhz: float | None, sm_mhz: FloatArray, reasons: int = 0
 ) -> Finding | None:

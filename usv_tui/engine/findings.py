@@ -17,7 +17,6 @@ BADGES: Mapping[str, str] = {
     "stalls": "stalls",
     "two modes": "2 modes",
     "cached result": "cached?",
-    "shared device": "shared",
     "launch blocking": "launch blocking",
     "profiler on": "profiler",
     "anomaly detection": "anomaly mode",
@@ -143,7 +142,6 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"{_share(e['share_at_floor'])} of the windows are as short as empty ones: "
         "is a result kept, or nothing done?"
     ),
-    "shared device": lambda e: f"others use this device: pids {e['pids']}",
     "launch blocking": lambda e: (
         f"{e['variable']}={e['value']}: every launch waits, so the times describe something else"
     ),

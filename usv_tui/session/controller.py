@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from usv_tui import plain
 from usv_tui.engine.diagnosis import Diagnosis
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.roofline import roofline_from
@@ -406,7 +407,7 @@ class LiveSession:
         if wanted in names:
             self.set_baseline(names[wanted])
         else:
-            known = ", ".join(names)
+            known = plain.some(names, 20)
             fault = Fault(
                 now_ns,
                 int(ExitCode.USAGE),

@@ -64,6 +64,7 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
             }
             for told in snapshot.told
         ],
+        "neighbours": msgspec.to_builtins(snapshot.neighbours, enc_hook=str),
         "notices_left_out": snapshot.not_told,
         "log": [
             {"t_s": _seconds(line.at_ns, start_ns), "kind": line.kind, "text": line.text}

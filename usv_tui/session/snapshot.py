@@ -186,6 +186,8 @@ class Snapshot:
     """Everything of level warn or error, in the order in which it came."""
     not_told: int = 0
     """How many more there were than are kept."""
+    neighbours: tuple[Mapping[str, Any], ...] = ()
+    """Other processes that used the device: pid, name, user, memory_bytes, as far as known."""
     epochs: tuple[EpochView, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     progress: str = ""

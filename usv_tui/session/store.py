@@ -21,6 +21,7 @@ from usv_tui.model import (
     ClockState,
     DeviceInfo,
     Flag,
+    Notice,
     Reading,
     RowState,
     RunConfig,
@@ -83,6 +84,7 @@ _ENERGY_ROWS = 4
 _CHANGES_NS = 2 * NS_PER_S
 _PROBE_NEAR_NS = NS_PER_S // 5
 _LOOK_BACK_NS = 60 * NS_PER_S
+_MOST_NEIGHBOURS = 32
 _MOST_TOLD = 200
 """Different things that are told of a run; each of a code and a row once, with its count."""
 
@@ -129,6 +131,8 @@ class Store:
         self._log_total = 0
         self._told: dict[tuple[str, str], Told] = {}
         self._not_told = 0
+        self._neighbours: dict[Any, dict[str, Any]] = {}
+        self._more_neighbours = 0
         self._epochs: list[EpochView] = []
         self._gaps: list[tuple[int, int, str]] = []
         self._marks: list[tuple[int, str]] = []
@@ -286,8 +290,21 @@ class Store:
         if notice.level == "info":
             self.log(notice.at_ns, "event", sentence(notice, name))
         else:
-            words = sentence(notice)
-            self.tell(notice.at_ns, notice.level, notice.code, words, notice.evidence, name)
+            line = sentence(notice)
+            if notice.code == "shared device" and notice.evidence.get("processes"):
+                notice = self._with_earlier_neighbours(notice)
+            text, evidence = sentence(notice), notice.evidence
+            self.tell(notice.at_ns, notice.level, notice.code, text, evidence, name, line)
+
+    def _with_earlier_neighbours(self, notice: Notice) -> Notice:
+        """The news are who is there now; the note is everybody who ever was."""
+        for process in notice.evidence["processes"]:
+            known = self._neighbours.get(process.get("pid"))
+            if known is not None or len(self._neighbours) < _MOST_NEIGHBOURS:
+                self._neighbours[process.get("pid")] = (known or {}) | process
+        self._more_neighbours = max(self._more_neighbours, int(notice.evidence.get("more") or 0))
+        evidence = {"processes": list(self._neighbours.values()), "more": self._more_neighbours}
+        return msgspec.structs.replace(notice, evidence=evidence)
 
     def _on_error(self, record: BenchError) -> None:
         self.failed = True
@@ -351,9 +368,13 @@ class Store:
         text: str,
         evidence: Mapping[str, Any] | None = None,
         row: str = "",
+        line: str = "",
     ) -> None:
-        """What nobody may overlook: a line in the log now, and a note under the final table."""
-        self.log(at_ns, level, f"{row}: {text}" if row else text)
+        """What nobody may overlook: a line in the log now, and a note under the final table.
+
+        `line` is what the log says, where that is not the note's text.
+        """
+        self.log(at_ns, level, f"{row}: {line or text}" if row else line or text)
         before = self._told.get((code, row))
         if before is None and len(self._told) >= _MOST_TOLD:
             self._not_told += 1
@@ -670,6 +691,7 @@ class Store:
             log_total=self._log_total,
             told=tuple(self._told.values()),
             not_told=self._not_told,
+            neighbours=tuple(self._neighbours.values()),
             epochs=tuple(self._epochs),
             skipped=tuple(self._skipped),
             progress=self.progress,

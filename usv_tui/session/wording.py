@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from usv_tui import plain
+from usv_tui.device.processes import MOST, words
 from usv_tui.engine.findings import SENTENCES
 from usv_tui.model import Notice
 
@@ -11,6 +13,11 @@ Words = Callable[[Mapping[str, Any]], str]
 
 def _ratio(value: Any) -> str:
     return "?" if value is None else f"{float(value):.4f}x"
+
+
+def _others(e: Mapping[str, Any]) -> str:
+    processes = e.get("processes") or [{"pid": pid} for pid in e.get("pids") or ()]
+    return plain.some(map(words, processes), MOST, int(e.get("more") or 0)) or "?"
 
 
 _SENTENCES: dict[str, Words] = {
@@ -25,6 +32,7 @@ _SENTENCES: dict[str, Words] = {
     ),
     "sensor doubted": lambda e: f"{e.get('sensor', 'a sensor')} is {e.get('reason', '')}",
     "device lost": lambda e: f"THE DEVICE IS LOST: {e.get('reason', '')}",
+    "shared device": lambda e: f"others use this device: {_others(e)}",
     "no longer shared": lambda _: "the device is ours alone again",
     "not warmed up": lambda e: (
         f"still moving after {e['warmup_max_s']:g} s of warm-up: see its state word"
@@ -101,4 +109,6 @@ def _as_it_is(code: str) -> Words:
 
 
 def _fact(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return plain.some(map(_fact, value), MOST)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
