@@ -1,6 +1,8 @@
 """Whether a lock is held is told from readings under load, never from a return code."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from usv_tui.device.hold import HoldWatch, foreign_lock_hint
 from usv_tui.model import ClockHold, Reading, Reason
@@ -176,3 +178,77 @@ def test_a_clock_that_stands_still_below_the_maximum_hints_at_a_foreign_lock() -
 def test_a_free_limited_or_barely_watched_clock_is_no_hint(items: list[Reading]) -> None:
     """Suspicion needs evidence."""
     assert foreign_lock_hint(items, STEPS) == ""
+
+
+@pytest.mark.parametrize(
+    ("away", "side"),
+    [(1485.0, "below"), (1620.0, "above")],
+)
+def test_the_side_is_that_of_the_readings_that_were_away(away: float, side: str) -> None:
+    """With most readings at the lock their median tells nothing of where the others were."""
+    clocks = [away if i % 10 == 0 else 1530.0 for i in range(120)]
+
+    watch = fed(HoldWatch(1530, STEPS), readings(clocks))
+
+    assert watch.hold is ClockHold.NOT_HELD
+    assert watch.evidence.startswith(f"runs {side} the lock")
+    assert "1530 MHz in 90." in watch.evidence
+
+
+def test_readings_on_both_sides_are_called_so() -> None:
+    """Half above and half below is neither."""
+    clocks = [1485.0 if i % 2 else 1575.0 for i in range(120)]
+
+    watch = fed(HoldWatch(1530, STEPS), readings(clocks))
+
+    assert watch.evidence.startswith("runs around the lock")
+
+
+def test_a_limit_with_the_clock_at_the_lock_is_told_apart_from_the_clock() -> None:
+    """All readings were at 1530 MHz, and so it says; the limit has a share of its own."""
+    watch = fed(HoldWatch(1530, STEPS), readings([1530.0] * 120, Reason.SW_POWER_CAP))
+
+    assert watch.hold is ClockHold.NOT_HELD
+    assert watch.evidence == (
+        "power cap reported in 100.0% of readings, though 1530 MHz in 100.0% of readings"
+    )
+
+
+def test_a_slow_partition_is_named_where_the_fast_one_is_at_the_lock() -> None:
+    """The lowest partition is below the lock: the words do not speak of above."""
+    items = [
+        Reading(device="g", at_ns=i * TENTH, sm_mhz=1530, sm_mhz_min=900, reasons=0, util_pct=98)
+        for i in range(120)
+    ]
+
+    watch = fed(HoldWatch(1530, STEPS), items)
+
+    assert watch.hold is ClockHold.NOT_HELD
+    assert watch.evidence.startswith("runs below the lock, no limit reported: median 1530 MHz")
+    assert "slowest partition 900 MHz" in watch.evidence
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1400.0, 1515.0, 1530.0, 1545.0, 1700.0]),
+            st.sampled_from([0, int(Reason.SW_POWER_CAP), int(Reason.HW_SLOWDOWN)]),
+        ),
+        min_size=120,
+        max_size=130,
+    )
+)
+def test_the_words_never_contradict_the_readings(items: list[tuple[float, int]]) -> None:
+    """The share at the lock is that of the clocks, and a side needs a reading on it."""
+    watch = HoldWatch(1530, STEPS)
+    for i, (mhz, reasons) in enumerate(items):
+        watch.feed(Reading(device="g", at_ns=i * TENTH, sm_mhz=mhz, reasons=reasons, util_pct=98))
+
+    kept = [mhz for mhz, _ in items[-101:]]
+    if watch.hold is ClockHold.NOT_HELD:
+        share = sum(abs(mhz - 1530) <= 15.3 for mhz in kept) / len(kept)
+        assert f"1530 MHz in {share:.1%} of readings" in watch.evidence
+    if "runs above" in watch.evidence:
+        assert max(kept) > 1545
+    if "runs below" in watch.evidence:
+        assert min(kept) < 1515

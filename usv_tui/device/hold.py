@@ -4,6 +4,8 @@ No driver says whether a lock is in force, and success only means that the wish 
 `locked` is never claimed from a return code.
 """
 
+import functools
+import operator
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -21,6 +23,8 @@ LOST_SHARE = 0.95
 """… and as lost below this one, so that the word does not flicker."""
 TOLERATED_SHARE = 0.01
 """Deviation that still counts as the locked clock, where the device's steps are finer."""
+BOTH_SIDES = 0.2
+"""With so many of the stray readings on either side, the clock is neither above nor below."""
 IDLE_UTIL_PCT = 5.0
 LIMIT_NS_SHARE = 0.01
 
@@ -103,13 +107,13 @@ class HoldWatch:
         self.evidence = self._explain(share, n, counted)
 
     def _is_held(self, reading: Reading) -> bool:
+        return self._is_at_lock(reading) and not (reading.reasons or 0) & LIMITING
+
+    def _is_at_lock(self, reading: Reading) -> bool:
+        """True when every partition runs at the locked clock, whatever the limits say."""
         assert reading.sm_mhz is not None
-        lowest = reading.sm_mhz if reading.sm_mhz_min is None else reading.sm_mhz_min
-        return (
-            max(abs(reading.sm_mhz - self.locked_mhz), abs(lowest - self.locked_mhz))
-            <= self._tolerance_mhz
-            and not (reading.reasons or 0) & LIMITING
-        )
+        off = max(abs(mhz - self.locked_mhz) for mhz in (reading.sm_mhz, _slowest(reading)))
+        return off <= self._tolerance_mhz
 
     def _counted_limit(self) -> str:
         """The limit whose counter advanced by more than 1 % of the window; empty when none did."""
@@ -124,18 +128,37 @@ class HoldWatch:
         return ""
 
     def _explain(self, share: float, n: int, counted: str) -> str:
+        """Clock and limits told apart: each with the share of readings that show it."""
         if self.hold is ClockHold.LOCKED:
             return f"{self.locked_mhz} MHz in {share:.1%} of {n} readings under load"
-        clocks = [reading.sm_mhz for reading in self._readings if reading.sm_mhz is not None]
-        median = statistics.median(clocks)
-        reasons = 0
-        for reading in self._readings:
-            reasons |= reading.reasons or 0
+        at_lock = sum(map(self._is_at_lock, self._readings)) / n
+        clocks = f"{self.locked_mhz} MHz in {at_lock:.1%} of readings"
+        if at_lock < 1:
+            clocks = f"{self._median()}, {clocks}"
+        limited = [r.reasons for r in self._readings if (r.reasons or 0) & LIMITING]
+        reasons = functools.reduce(operator.or_, (mask or 0 for mask in limited), 0)
         cause = counted or limit_word(reasons)
         if not cause:
-            side = "below" if median < self.locked_mhz else "above"
-            cause = f"runs {side} the lock, no limit reported"
-        return f"{cause}: median {median:.0f} MHz, {self.locked_mhz} MHz in {share:.1%} of readings"
+            return f"{self._side()}, no limit reported: {clocks}"
+        if at_lock < HELD_SHARE:
+            return f"{cause}: {clocks}"
+        told = "by its counter" if counted else f"in {len(limited) / n:.1%} of readings"
+        return f"{cause} reported {told}, though {clocks}"
+
+    def _median(self) -> str:
+        """The clock in the middle; of several partitions the slowest one's too."""
+        clocks = [r.sm_mhz for r in self._readings if r.sm_mhz is not None]
+        lowest = [r.sm_mhz_min for r in self._readings if r.sm_mhz_min is not None]
+        slow = f", slowest partition {statistics.median(lowest):.0f} MHz" if lowest else ""
+        return f"median {statistics.median(clocks):.0f} MHz{slow}"
+
+    def _side(self) -> str:
+        """Where the readings are that are not at the locked clock."""
+        away = [r for r in self._readings if not self._is_at_lock(r)]
+        below = sum(_slowest(r) < self.locked_mhz for r in away) / max(1, len(away))
+        if BOTH_SIDES < below < 1 - BOTH_SIDES:
+            return "runs around the lock"
+        return f"runs {'below' if below > 0.5 else 'above'} the lock"
 
     def proposal_mhz(self) -> int | None:
         """A clock that should hold when this one does not: 3 % lower, on a supported step."""
@@ -145,6 +168,11 @@ class HoldWatch:
         if not self._supported:
             return int(target)
         return max((mhz for mhz in self._supported if mhz <= target), default=self._supported[0])
+
+
+def _slowest(reading: Reading) -> float:
+    assert reading.sm_mhz is not None
+    return reading.sm_mhz if reading.sm_mhz_min is None else reading.sm_mhz_min
 
 
 def foreign_lock_hint(readings: Sequence[Reading], supported: Sequence[int]) -> str:

@@ -267,7 +267,7 @@ class Store:
             self._clocks_during = state
         self._clocks = state
         if self._phase[0] != "ended" or self._clocks_during.locked_mhz is not None:
-            evidence = f" {state.evidence}" if state.evidence else ""
+            evidence = f" ({state.evidence})" if state.evidence else ""
             self.log(record.at_ns, "event", f"clocks: {clock_words(state)}{evidence}")
 
     def _on_progress(self, record: Progress) -> None:
