@@ -179,11 +179,17 @@ def _is_number(words):
 @given(HOSTILE)
 def test_error_lines_of_the_program_are_one_plain_line(words):
     """Whatever an error quotes."""
+
+    def fail(_argv):
+        raise UsageError(words, words)
+
     err = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stderr", err)
-        cli._say(f"usv-tui: {plain.line(str(UsageError(words, words)))}")
-        headless.say(words, err)
+        patch.setitem(cli._COMMANDS, "list", fail)
+        assert cli.main(["list"]) == 2
+    assert err.getvalue().count("\n") == 1
+    headless.say(words, err)
 
     assert_plain(err.getvalue())
 
