@@ -285,7 +285,7 @@ def test_names_that_look_alike_are_told_apart():
 def test_some_of_many_are_named_and_the_others_counted():
     """A list of thousands is a few words."""
     assert plain.some(range(3)) == "0, 1, 2"
-    assert plain.some(range(20_000)) == "0, 1, 2, 3, 4, and 19995 more"
+    assert plain.some(range(20_000)) == "0, 1, 2, 3, 4, and 19,995 more"
 
 
 def test_a_hostile_benchmark_file_is_listed_plainly(tmp_path, capsys):
