@@ -170,7 +170,7 @@ def order_of(fns, **options):
     """The names in the order in which their windows were opened, after priming and warm-up."""
     calls = []
     timed = {name: (lambda n=name, s=s: calls.append(n) or s) for name, s in fns.items()}
-    results = do_bench_many(timed, timer=Sim(), warmup=0, **options)
+    results = do_bench_many(timed, timer=Sim(), warmup=0, cache="as-is", **options)
     return calls[-sum(m.n for m in results.values()) :]
 
 
@@ -182,6 +182,41 @@ def test_interleaving_visits_all_in_every_round():
     assert len(rounds) == 40
     assert all(sorted(round_) == ["a", "b", "c"] for round_ in rounds)
     assert len(set(rounds)) == 6
+
+
+def evicting(fake, name, state):
+    """A callable that takes twice as long behind another one."""
+
+    def fn():
+        fake.ns += 10**6 if state.get("last") == name else 2 * 10**6
+        state["last"] = name
+
+    return fn
+
+
+@pytest.mark.parametrize("cache", ["warm", "as-is"])
+def test_interleaved_callables_are_warm_unless_asked_as_is(cache):
+    """Behind another one's window each runs untimed first; as-is shows what the other one left."""
+    fake, state = FakeTime(), {}
+    fns = {name: evicting(fake, name, state) for name in "ab"}
+    timer = WallTimer(clock=fake.perf_counter_ns)
+
+    results = do_bench_many(fns, timer=timer, iters=50, interleave=True, cache=cache)
+
+    cold = sum(s > 1.5e-3 for m in results.values() for s in m.samples)
+    assert cold == 0 if cache == "warm" else cold > 40
+    assert {m.cache for m in results.values()} == {cache}
+
+
+def test_interleaved_callables_share_their_calls_a_window():
+    """With inner="auto" callables of about one speed get one number, and a wrong mode is named."""
+    found = do_bench_many(
+        {"a": lambda: 1e-5, "b": lambda: 2e-5}, timer=Sim(), interleave=True, inner="auto", iters=3
+    )
+
+    assert found["a"].inner == found["b"].inner
+    with pytest.raises(ValueError, match="as-is"):
+        do_bench_many({"a": lambda: 1.0}, timer=Sim(), cache="lukewarm")
 
 
 def test_without_interleaving_one_follows_the_other():

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from usv_tui.engine.choice import device_sync, engine_timer, flusher, warn
+from usv_tui.engine.choice import BadValue, device_sync, engine_timer, flusher, warn
 from usv_tui.engine.group import Group
 from usv_tui.engine.measurement import BenchmarkFailed, Measurement
 from usv_tui.engine.timers import WallTimer
@@ -77,6 +77,7 @@ def do_bench_many(
     flops: Mapping[str, float] | None = None,
     bytes: Mapping[str, float] | None = None,  # noqa: A002  usv's name for it
     seed: int = 0,
+    cache: str = "warm",
 ) -> dict[str, Measurement]:
     """Time several callables, each `iters` samples of `inner` calls; the first call is discarded.
 
@@ -101,11 +102,15 @@ def do_bench_many(
         flops: floating-point operations of one call, by name.
         bytes: bytes read and written by one call, by name.
         seed: decides the order of the rounds; kept in the measurements.
+        cache: what an interleaved callable finds: "warm" (it runs untimed right before each window,
+            until it is as it is alone), or "as-is" (whatever its neighbours left).
 
     Raises:
         BenchmarkFailed: a callable raised; the others' measurements are in its `results`.
         UsvError: the timer or the flush cannot be had.
     """
+    if cache not in ("warm", "as-is"):
+        raise BadValue(f"cache={cache!r}", '"warm" or "as-is"; cache_flush=True makes it cold')
     engine, place = engine_timer(timer)
     clocks = ""
     with contextlib.ExitStack() as stack:
@@ -116,16 +121,23 @@ def do_bench_many(
             if state.locked_mhz is None:
                 clocks = f"unlocked: {state.reason}"
                 warn(f"lock_clocks: measuring unlocked: {state.reason}")
-        flush, cache = flusher(place, flush_mb) if cache_flush else (None, "warm")
+        flush, label = flusher(place, flush_mb) if cache_flush else (None, cache)
         group = Group(engine, fns, flush)
         group.prime()
         if timer == "wall" and place.sync is None and (sync := device_sync()) is not None:
             # The first call brought the device up: from here on the wall clock waits for it.
             group.timer = WallTimer(engine.info.reason, sync)
-        timed = inner == "auto" or min_warmup_time is not None or min_iters_time is not None
-        group.set_inner(inner, target_window_s, estimate=timed)
+        wants_warm = interleave and cache == "warm" and not cache_flush
+        timed = (
+            wants_warm
+            or inner == "auto"
+            or min_warmup_time is not None
+            or min_iters_time is not None
+        )
+        group.set_inner(inner, target_window_s, estimate=timed, is_shared=interleave)
         warmups = group.counts(warmup, min_warmup_time, per_window=False)
         samples = group.counts(iters, min_iters_time, per_window=True)
+        if wants_warm:
+            group.make_warm(samples, seed)
         group.measure(warmups, samples, seed if interleave else None)
-    label = cache if flush is None else "cold"
     return group.results(flops or {}, bytes or {}, label, seed if interleave else None, clocks)

@@ -9,18 +9,21 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from usv_tui.engine.calibrate import calibrate, prime
+from usv_tui.engine.calibrate import calibrate, prime, shared_inner
 from usv_tui.engine.checks import vet_result
 from usv_tui.engine.choice import BadValue, warn
 from usv_tui.engine.measurement import BenchmarkFailed, Measurement
 from usv_tui.engine.schedule import spread
 from usv_tui.engine.timers import ForeignTimer, Slot, Timer
+from usv_tui.engine.warmth import Patient, first_refill, look
 
 MOST_SAMPLES = 1_000_000
 """Most samples (or warm-up calls) of one callable that a time budget may ask for."""
 _MAX_BLOCK = 256
 _BLOCK_NS = 20_000_000
 """Blocks grow while they take less than this: a longer one would answer Ctrl-C late."""
+_LOOK_SHARE = 0.1
+"""Share of the sampling's time that looking for what the neighbours evict may take."""
 _NS_PER_S = 1_000_000_000
 
 
@@ -33,6 +36,8 @@ class _Row:
         self.per_call_ns = 0.0
         self.windows = array("q")
         self.error: BaseException | None = None
+        self.is_warm = True
+        """False when its neighbours' windows leave it slower than it is alone, or may do so."""
 
 
 class Group:
@@ -70,7 +75,9 @@ class Group:
             elif (fault := vet_result(first.result)) is not None:
                 warn(f"{row.name or 'the callable'}: {fault}")
 
-    def set_inner(self, inner: int | str, target_s: float, *, estimate: bool) -> None:
+    def set_inner(
+        self, inner: int | str, target_s: float, *, estimate: bool, is_shared: bool = False
+    ) -> None:
         """Calls in a window of each row, and what one call takes when that is needed."""
         try:
             fixed = None if inner == "auto" else max(1, int(inner))
@@ -94,6 +101,38 @@ class Group:
                 continue
             row.slot.inner = found.inner
             row.per_call_ns = found.per_call_ns
+        if is_shared and fixed is None:
+            self._share_inner(target_s)
+
+    def _share_inner(self, target_s: float) -> None:
+        """Identical code gets identical windows; a flush or a timer that shows nothing keeps 1."""
+        rows = self._live
+        pins = [1 if row.slot.flush else None for row in rows]
+        costs = [row.per_call_ns for row in rows]
+        for row, calls in zip(rows, shared_inner(costs, pins, target_s), strict=True):
+            row.slot.inner = calls
+
+    def make_warm(self, samples: Mapping[Slot, int], seed: int) -> None:
+        """Let each row run untimed before its windows, since those of others lie between them."""
+        patients = [Patient(row.slot, row.per_call_ns) for row in self._live]
+        if len(patients) < 2 or any(row.slot.flush for row in self.rows):
+            return
+        for patient in patients:
+            patient.slot.set_refill(first_refill(patient.slot, patient.per_call_ns))
+            patient.wants_warm = patient.slot.refill > 0
+        work_ns = sum(p.per_call_ns * p.slot.inner * samples[p.slot] for p in patients)
+        failure = look(
+            self.timer,
+            patients,
+            time.perf_counter_ns,
+            budget_ns=min(_NS_PER_S, _LOOK_SHARE * work_ns),
+            seed=seed,
+        )
+        if failure is not None:
+            self._fail(self.rows[failure[0].bench], failure[1])
+        for patient in patients:
+            row = self.rows[patient.slot.bench]
+            row.is_warm = patient.wants_warm and (patient.excess or 0.0) <= 0
 
     def counts(self, floor: int, min_s: float | None, *, per_window: bool) -> dict[Slot, int]:
         """How many windows (or single calls) each live row takes: `floor`, or for `min_s`."""
@@ -216,7 +255,7 @@ class Group:
                 flops=flops.get(row.name),
                 bytes=bytes_.get(row.name),
                 timer=self.timer.info.name,
-                cache=cache,
+                cache=cache if row.is_warm or cache != "warm" else "not warm",
                 clocks=clocks,
                 seed=seed,
             )

@@ -94,6 +94,11 @@ class RowView:
     gbps: float | None = None
     inner: int = 1
     cache: str = "warm"
+    refill: int = 0
+    """Untimed calls right before each window."""
+    here_s: float | None = None
+    """One call beside its neighbours when that was looked at, before measuring; and alone."""
+    alone_s: float | None = None
     mode: str = "eager"
     badges: tuple[str, ...] = ()
     """Self-diagnosis in a word or two each: `CPU-bound`, `synchronises`, `2 modes` …"""

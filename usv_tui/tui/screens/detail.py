@@ -67,7 +67,8 @@ def _findings(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
     facts = [
         ("samples", f"{row.n_all:,} in all"),
         ("left out", left_out_words(row.left_out)),
-        ("window", f"{row.inner:,} calls a sample, cache {row.cache}, {row.mode}"),
+        ("window", f"{row.inner:,} calls a sample, {row.mode}"),
+        ("cache", _cache(row)),
         ("rate", _rate(row)),
         ("ratio", _ratio(scene, row)),
         ("drift", _drift(row)),
@@ -82,6 +83,18 @@ def _findings(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
         ("badges", ", ".join(dict.fromkeys(row.badges))),
     ]
     return pairs(scene, [(name, look.text(what)) for name, what in facts if what], width, 10)
+
+
+def _cache(row: RowView) -> str:
+    """What it finds in the caches, by what, and what it takes alone."""
+    parts = [row.cache]
+    if row.refill:
+        parts.append(f"{row.refill:,} untimed before each window")
+    if row.here_s is not None and row.alone_s is not None:
+        unit = time_unit([row.alone_s])
+        here, alone = (f"{in_unit(s, unit)} {unit.name}" for s in (row.here_s, row.alone_s))
+        parts.append(f"before measuring {here} here, {alone} alone")
+    return ", ".join(parts)
 
 
 def _rate(row: RowView) -> str:
