@@ -15,6 +15,7 @@ import msgspec
 
 from usv_tui import plain
 from usv_tui.device.base import ClockController
+from usv_tui.device.bounded import NoAnswer, within
 from usv_tui.device.clock_choice import (
     MAY_LOCK,
     concerns_of,
@@ -27,9 +28,13 @@ from usv_tui.device.inventory import list_devices, select
 from usv_tui.device.lease import acquire, known_state, restore_all, unlock
 from usv_tui.device.lease_repair import Restored
 from usv_tui.device.restore import DIRECT, Access
-from usv_tui.errors import ClockError, ExitCode, UsageError
+from usv_tui.errors import ClockError, DeviceError, ExitCode, UsageError, UsvError
 from usv_tui.model import ClockState, DeviceInfo
 from usv_tui.options import Parser
+
+ANSWER_S = 60.0
+"""How long one command may take: many GPUs are initialised one after the other, and a guardian is
+started."""
 
 
 def parser() -> Parser:
@@ -64,17 +69,24 @@ def main(
     out: TextIO | None = None,
     access: Access = DIRECT,
     path: Path | None = None,
+    answer_s: float = ANSWER_S,
 ) -> ExitCode:
     """Run one action; `path` is the journal's directory when it is not the usual one.
 
     Raises:
-        UsvError: what is wrong, in one line.
+        UsvError: what is wrong, in one line; also when the driver does not answer in time.
     """
     args = parser().parse_args(list(argv) or ["status"])
     if args.action is None:
         raise UsageError("what about the clocks?", "status, lock, unlock or restore")
     action = _ACTIONS[args.action]
-    return action(args, out or sys.stdout, access, path)
+    stream = out or sys.stdout
+    try:
+        return within(answer_s, lambda: action(args, stream, access, path), "usv-clocks")
+    except NoAnswer as error:
+        raise _HUNG[args.action](
+            f"the driver hangs: {error}", "dmesg may say why; reboot"
+        ) from error
 
 
 def _print(out: TextIO, text: str) -> None:
@@ -196,6 +208,13 @@ def _restored_line(result: Restored) -> str:
 
 
 Action = Callable[[argparse.Namespace, TextIO, Access, Path | None], ExitCode]
+_HUNG: dict[str, type[UsvError]] = {
+    "status": DeviceError,
+    "lock": ClockError,
+    "unlock": ClockError,
+    "restore": ClockError,
+}
+"""What a hanging driver means: whether the clocks are free cannot be known after a try to set."""
 _ACTIONS: dict[str, Action] = {
     "status": status,
     "lock": lock,

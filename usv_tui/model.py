@@ -235,6 +235,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     temp_limits_c: dict[str, float] = {}
     sensors: dict[str, "SensorInfo"] = {}
     simulated: bool = False
+    slice: str = ""
+    """UUID of the part of the board that is measured (MIG); the clocks are the whole board's."""
     note: str = ""
 
 
@@ -339,6 +341,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Device memory of each of them, with the look that found a change; empty elsewhere."""
     others_more: int = 0
     """How many more there are."""
+    uncorrected: Index | None = None
+    """Memory errors since the driver was loaded that ECC could not correct."""
+    xids: list[Index] = []
+    """The driver's error events (Xid) since the telemetry began, in order."""
     ages_ns: dict[str, Ns] = {}
     """Age at `at_ns` of the fields that are older than this look."""
 

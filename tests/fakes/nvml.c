@@ -30,7 +30,7 @@ struct gpu {
     unsigned domain, pci_bus;
     long long sm, mem, temp, memtemp, power, energy, pstate, reasons, util, fan, fans, limit;
     long long major, minor, total, max, policy_power, policy_thermal, sw_thermal, hw_thermal, brake;
-    long long pids, pid, pidmem, mig, locked_lo, locked_hi, mem_lo, mem_hi, persistence, supported;
+    long long ecc, xid, pids, pid, pidmem, mig, locked_lo, locked_hi, mem_lo, mem_hi, persistence, supported;
 };
 
 static const struct gpu initial[2] = {
@@ -68,7 +68,7 @@ static long long *quantity(struct gpu *g, const char *name) {
 #define Q(field) if (!strcmp(name, #field)) return &g->field;
     Q(sm) Q(mem) Q(temp) Q(memtemp) Q(power) Q(energy) Q(pstate) Q(reasons) Q(util) Q(fan) Q(fans)
     Q(limit) Q(major) Q(minor) Q(total) Q(max) Q(policy_power) Q(policy_thermal) Q(sw_thermal)
-    Q(hw_thermal) Q(brake) Q(pids) Q(pid) Q(pidmem) Q(mig) Q(supported) Q(persistence)
+    Q(hw_thermal) Q(brake) Q(ecc) Q(xid) Q(pids) Q(pid) Q(pidmem) Q(mig) Q(supported) Q(persistence)
 #undef Q
     fprintf(stderr, "fake nvml: no quantity %s\n", name);
     abort();
@@ -184,12 +184,26 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **out) {
     *out = &gpus[i];
     return OK;
 }
+/* A MIG instance of the board: a handle, a name and a UUID of its own. */
+static struct gpu slices[2];
+static char slice_names[2][96], slice_uuids[2][96];
+static struct gpu *slice_of(int i) {
+    slices[i] = gpus[i];
+    slices[i].mig = 2;
+    slices[i].total = gpus[i].total / 8;
+    snprintf(slice_names[i], sizeof slice_names[i], "%s MIG 1g.10gb", gpus[i].name);
+    snprintf(slice_uuids[i], sizeof slice_uuids[i], "MIG-%s", gpus[i].uuid + 4);
+    slices[i].name = slice_names[i];
+    slices[i].uuid = slice_uuids[i];
+    return &slices[i];
+}
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
     GUARD;
     for (int i = 0; i < 2; i++) {
         char mig[96];
         snprintf(mig, sizeof mig, "MIG-%s", gpus[i].uuid + 4);
-        if (!strcmp(uuid, gpus[i].uuid) || (gpus[i].mig && !strcmp(uuid, mig))) { *out = &gpus[i]; return OK; }
+        if (!strcmp(uuid, gpus[i].uuid)) { *out = &gpus[i]; return OK; }
+        if (gpus[i].mig && !strcmp(uuid, mig)) { *out = slice_of(i); return OK; }
     }
     return NOT_FOUND;
 }
@@ -210,8 +224,8 @@ int nvmlDeviceGetPciInfo_v3(void *h, struct pci *out) {
     return OK;
 }
 GETTER(nvmlDeviceGetIndex, unsigned, g - gpus)
-GETTER(nvmlDeviceIsMigDeviceHandle, unsigned, g->mig)
-int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *h, void **out) { GUARD; *out = h; return OK; }
+GETTER(nvmlDeviceIsMigDeviceHandle, unsigned, g->mig == 2)
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *h, void **out) { GUARD; *out = &gpus[at(h) - slices]; return OK; }
 int nvmlDeviceGetMigMode(void *h, unsigned *now, unsigned *next) { GUARD; *now = *next = at(h)->mig != 0; return OK; }
 int nvmlDeviceGetCudaComputeCapability(void *h, int *major, int *minor) { GUARD; *major = (int)at(h)->major; *minor = (int)at(h)->minor; return OK; }
 GETTER(nvmlDeviceGetVirtualizationMode, unsigned, 0)
@@ -363,6 +377,30 @@ int nvmlDeviceGetFieldValues(void *h, int count, struct field *fields) {
         }
     }
     return any;
+}
+
+/* --- errors: the counter of uncorrected ones, and one event of an Xid when it is not 0 */
+
+int nvmlDeviceGetTotalEccErrors(void *h, int type, int counter, unsigned long long *out) { (void)counter; GUARD; if (type != 1) return INVALID_ARGUMENT; *out = (unsigned long long)at(h)->ecc; return OK; }
+GETTER(nvmlDeviceGetRetiredPagesPendingStatus, unsigned, 0)
+int nvmlDeviceGetRemappedRows(void *h, unsigned *corr, unsigned *unc, unsigned *pending, unsigned *failed) { GUARD; *corr = *unc = *pending = *failed = 0; return OK; }
+int nvmlEventSetCreate(void **set) { GUARD; *set = &gpus; return OK; }
+int nvmlEventSetFree(void *set) { (void)set; GUARD; return OK; }
+int nvmlDeviceRegisterEvents(void *h, unsigned long long types, void *set) { (void)h; (void)types; (void)set; GUARD; return OK; }
+struct event { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; };
+int nvmlEventSetWait_v2(void *set, struct event *out, unsigned timeout) {
+    (void)set; (void)timeout;
+    GUARD;
+    for (int i = 0; i < 2; i++)
+        if (gpus[i].xid) {
+            memset(out, 0, sizeof *out);
+            out->device = &gpus[i];
+            out->type = 8;
+            out->data = (unsigned long long)gpus[i].xid;
+            gpus[i].xid = 0;
+            return OK;
+        }
+    return 10;
 }
 
 /* --- clock control: the state is a file, so that a test sees it after any way of dying */

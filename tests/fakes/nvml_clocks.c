@@ -111,6 +111,7 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *h, void **parent) {
     return OK;
 }
 int nvmlDeviceGetUUID(void *h, char *out, unsigned size) { (void)h; GETTER; return copy(uuid, out, size); }
+int nvmlDeviceGetMigMode(void *h, unsigned *now, unsigned *next) { (void)h; GETTER; *now = *next = (unsigned)scripted("mig", 0); return OK; }
 int nvmlDeviceGetName(void *h, char *out, unsigned size) { (void)h; GETTER; return copy("NVIDIA Fake 100", out, size); }
 int nvmlDeviceGetClockInfo(void *h, unsigned type, unsigned *mhz) {
     (void)h;

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.fakes.clocks import UUID, FakeBoard, FakeCard, nvml_library
 from usv_tui.clocks_cli import main
 from usv_tui.device.restore import Access
-from usv_tui.errors import ClockRefused, DeviceError, ExitCode, UsageError
+from usv_tui.errors import ClockRefused, DeviceError, ExitCode, UsageError, UsvError
 
 
 class Program:
@@ -159,3 +160,27 @@ def test_a_machine_without_gpus_says_so(tmp_path: Path) -> None:
     assert "no GPU with clocks to control" in out.getvalue()
     with pytest.raises(DeviceError, match="no GPU with clocks"):
         main(["lock", "1410"], out=out, access=access, path=tmp_path / "clocks")
+
+
+@pytest.mark.parametrize(("action", "code"), [("status", 3), ("lock", 5), ("unlock", 5)])
+def test_a_driver_that_hangs_ends_in_one_line(
+    clocks: Program, monkeypatch: pytest.MonkeyPatch, action: str, code: int
+) -> None:
+    """The command gives up, and the thread that hangs keeps nobody."""
+    never = threading.Event()
+    monkeypatch.setattr("usv_tui.clocks_cli.list_devices", lambda _: never.wait())
+    argv = [action, "1410"] if action == "lock" else [action]
+    with pytest.raises(UsvError, match=r"the driver hangs: no answer within 0\.05 s") as caught:
+        main(argv, out=io.StringIO(), access=clocks.access, path=clocks.journal, answer_s=0.05)
+    never.set()
+
+    assert caught.value.exit_code == code
+
+
+def test_a_divided_board_is_locked_only_when_told_to(clocks: Program) -> None:
+    """Its other instances would run at the same clock."""
+    clocks.board.script(mig=1)
+    with pytest.raises(ClockRefused, match="the board is divided"):
+        clocks("lock", "1410")
+
+    assert clocks("lock", "1410", "--force")[0] is ExitCode.OK

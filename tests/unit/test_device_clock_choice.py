@@ -1,5 +1,8 @@
 """Which clock is locked, and what somebody with rights would type."""
 
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
 import pytest
 
 from tests.fakes.clocks import AMD, NVIDIA, UUID
@@ -8,12 +11,14 @@ from usv_tui.device.clock_choice import (
     lock_command,
     lock_offer,
     nearest_supported,
+    offered_mhz,
     parse_target,
     sustainable,
     unlock_command,
 )
 from usv_tui.errors import ClockRefused, UsageError
 from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo
+from usv_tui.tui.screens.lock import LockDialog
 
 STEPS = list(range(345, 1981, 15))
 
@@ -132,3 +137,27 @@ def test_the_dialog_is_offered_clock_reason_needs_and_commands() -> None:
     assert offer.unlock_command.endswith("-rgc")
     assert offer.concerns == ("busy",)
     assert lock_offer(NVIDIA, ClockState(can_lock=True)).mhz is None
+
+
+def test_a_card_that_lists_no_clocks_can_still_be_locked_from_the_dialog() -> None:
+    """Any clock up to its maximum may be tried, in steps."""
+
+    class Desk:
+        asked: ClassVar[list[int]] = []
+
+        def lock(self, sm_mhz: int) -> None:
+            self.asked.append(sm_mhz)
+
+    snapshot: Any = SimpleNamespace(
+        clocks=ClockState(can_lock=True),
+        advice=Advice(),
+        device=DeviceInfo(uuid="GPU-1", name="Card", kind="nvidia", max_sm_mhz=1800),
+    )
+    desk: Any = Desk()
+    dialog = LockDialog(desk)
+    for action in ("more", "more", "less", "lock"):
+        dialog.act(action, snapshot)
+
+    assert Desk.asked == [1065]
+    assert offered_mhz(snapshot.device, [])[-1] == 1800
+    assert list(offered_mhz(snapshot.device, [300, 600])) == [300, 600]

@@ -38,10 +38,11 @@ def test_the_pci_address_is_used_where_there_is_no_uuid() -> None:
 
 
 def test_a_slice_of_a_board_is_not_taken_for_the_board() -> None:
-    """It has the board's PCI address; the controller then asks for consent."""
+    """It is found by the board's address and keeps its name; the controller asks for consent."""
     found = match(who(uuid="01234567-aaaa-bbbb-cccc-0123456789ab", pci="0000:17:00.0"), ALL)
 
-    assert found.uuid == "MIG-01234567-aaaa-bbbb-cccc-0123456789ab"
+    assert found.slice == "MIG-01234567-aaaa-bbbb-cccc-0123456789ab"
+    assert found.pci == "0000:17:00.0"
 
 
 def test_the_only_device_is_taken_when_the_framework_tells_nothing() -> None:

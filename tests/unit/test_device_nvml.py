@@ -18,6 +18,7 @@ from usv_tui.device.poller import Poller
 from usv_tui.device.processes import foreign_pids, in_container
 from usv_tui.errors import SensorGap, TelemetryError, TelemetryOff
 from usv_tui.records import Noted, Telemetry
+from usv_tui.session.wording import sentence
 from usv_tui.timesource import ManualTime
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +131,8 @@ def test_with_everything_missing_the_run_goes_on(fake, time):
         "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", "nvmlDeviceGetPerformanceState",
         "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFanSpeed_v2",
         "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetComputeRunningProcesses_v3",
-        "nvmlDeviceGetComputeRunningProcesses_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetTotalEccErrors",
+        "nvmlDeviceRegisterEvents",
     ]  # fmt: skip
     fake(",".join(f"{name}=3" for name in every))
     for _ in range(10):
@@ -300,6 +302,7 @@ def test_when_every_sensor_fails_the_library_is_lost_and_comes_back(fake, time):
     run(2)
     functions = [f for f in FUNCTIONS if f.startswith("nvml")]
     broken = [*functions, "nvmlDeviceGetClockInfo", "nvmlDeviceGetFieldValues"]
+    broken += ["nvmlDeviceGetTotalEccErrors"]
     fake(",".join(f"{name}=999" for name in broken))
     run(60)
     assert poller.state().startswith("lost: every sensor fails")
@@ -450,16 +453,54 @@ def test_a_device_that_cannot_be_told_is_refused(fake, time, identity, words):
 def test_a_mig_slice_shows_the_board_and_says_so(fake, time):
     """A MIG UUID: clock, power, temperature of the parent, labelled; no utilisation (T3)."""
     fake("0.mig=1")
-    identity = Identity("nvidia", 0, uuid=H100[4:], name="NVIDIA H100 PCIe MIG 1g.10gb")
+    identity = Identity("nvidia", 0, uuid=f"MIG-{H100[4:]}", name="NVIDIA H100 PCIe MIG 1g.10gb")
     source = NvmlTelemetry(identity, fake.path, time)
     info = source.open()
     reading = look(source, time)
     sensors = source.info().sensors
 
     assert "whole board" in info.note
+    assert (info.uuid, info.slice) == (H100, f"MIG-{H100[4:]}")
+    assert info.name == "NVIDIA H100 PCIe MIG 1g.10gb"
     assert sensors["power_mw"].label.startswith("whole board")
     assert reading.util_pct is None
     assert sensors["util_pct"].reason == "not reported under MIG"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ("0.ecc=3", "memory errors", "2 UNCORRECTED MEMORY ERRORS"),
+        ("0.xid=79", "driver error", "Xid 79"),
+    ],
+)
+def test_errors_of_memory_and_driver_during_a_run_are_told(fake, time, script, code, words):
+    """What was counted before is no news; what comes is an error, once."""
+    fake("0.ecc=1")
+    records = deque()
+    poller = Poller(NvmlTelemetry(H100, fake.path, time), records.append, time, learn_s=0)
+    for look_number in range(600):
+        if look_number == 200:
+            fake(script)
+        time.advance(S // 10)
+        poller.tick()
+    (notice,) = [r.notice for r in records if isinstance(r, Noted)]
+
+    assert (notice.code, notice.level) == (code, "error")
+    assert words in sentence(notice)
+
+
+def test_without_events_or_ecc_the_reason_is_told(fake, time):
+    """A consumer board, or an old driver."""
+    fake("nvmlDeviceRegisterEvents=3,nvmlDeviceGetTotalEccErrors=3")
+    source = opened(fake, time)
+    reading = look(source, time)
+    sensors = source.info().sensors
+
+    assert (reading.uncorrected, reading.xids) == (None, [])
+    assert "not supported" in sensors["xids"].reason
+    assert "not supported" in sensors["uncorrected"].reason
+    assert sensors["sm_mhz_min"].reason == "NVML tells one clock for the whole GPU"
 
 
 def test_a_gpu_that_may_not_be_opened_does_not_hide_the_others(fake):
@@ -712,7 +753,7 @@ def test_thousands_of_looks_grow_nothing(fake, time):
     tracemalloc.stop()
     grown = sum(d.size_diff for d in after.compare_to(before, "filename"))
 
-    assert grown < 100_000
+    assert grown < 300_000
 
 
 def test_opening_and_closing_leaves_the_library_balanced(fake, time):

@@ -11,6 +11,8 @@ from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo
 
 PLAUSIBLE_MHZ = (10, 20_000)
 """Bounds for a device that does not list its clocks."""
+UNLISTED_STEP_MHZ, UNLISTED_TOP_MHZ = 15, 3000
+"""What is offered where a device lists no clocks; the driver rounds, or refuses."""
 SUSTAINABLE_SHARE = 0.75
 """Share of the maximum that power-capped boards were seen to hold; for want of better knowledge."""
 MAY_LOCK = "the rights are there; only trying shows whether the driver takes it"
@@ -46,6 +48,14 @@ def nearest_supported(mhz: int, supported: Sequence[int]) -> Choice:
     if chosen == mhz:
         return Choice(chosen)
     return Choice(chosen, f"{mhz} MHz is not a step of this device: rounded down to {chosen} MHz")
+
+
+def offered_mhz(info: DeviceInfo | None, supported: Sequence[int]) -> Sequence[int]:
+    """The clocks to choose among: those that are listed, else a grid up to the maximum."""
+    if supported:
+        return supported
+    top = (info.max_sm_mhz if info is not None else None) or UNLISTED_TOP_MHZ
+    return range(UNLISTED_STEP_MHZ * 20, top + 1, UNLISTED_STEP_MHZ)
 
 
 def sustainable(info: DeviceInfo, supported: Sequence[int], advice: Advice | None = None) -> Choice:

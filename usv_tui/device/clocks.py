@@ -144,8 +144,10 @@ class NvidiaClocks(HardwareClocks):
         supported = list(self.supported_mhz())
         hint = self._foreign_hint(device, supported)
         concerns = []
-        if self.uuid.startswith("MIG-"):
+        if self.info.slice or self.uuid.startswith("MIG-"):
             concerns.append("a MIG instance shares its clock with the whole board")
+        elif (device.ask("nvmlDeviceGetMigMode") or [0])[0] == 1:
+            concerns.append("the board is divided (MIG): its clock is that of every instance")
         concerns += _process_concern(self._compute_pids(device))
         allowed = has_capability(_CAP_SYS_ADMIN)
         reason = "" if allowed else "needs root (CAP_SYS_ADMIN)"
@@ -253,7 +255,7 @@ class NvidiaClocks(HardwareClocks):
 
     def _why_unsupported(self) -> str:
         """What is known of a device whose driver says "not supported"; no more than that."""
-        if self.uuid.startswith("MIG-"):
+        if self.info.slice or self.uuid.startswith("MIG-"):
             return "it is a MIG instance"
         capability = self._device().ask("nvmlDeviceGetCudaComputeCapability")
         if capability is not None and tuple(capability) < _FIRST_LOCKABLE:

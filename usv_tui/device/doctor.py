@@ -20,6 +20,7 @@ import platformdirs
 from usv_tui import plain
 from usv_tui.device.amd_smi import load_amdsmi
 from usv_tui.device.base import ClockController, TelemetrySource, Tier
+from usv_tui.device.bounded import NoAnswer, within
 from usv_tui.device.clock_choice import MAY_LOCK, NEEDS_RIGHTS, lock_command
 from usv_tui.device.clocks import controller_for
 from usv_tui.device.identity import device_facts, find_telemetry, load_torch
@@ -148,23 +149,17 @@ class _Asker:
 
     def __call__(self, question: Callable[[], T]) -> _Answer[T]:
         """Ask in a thread of its own, and wait no longer than the limit."""
-        answers: list[_Answer[T]] = []
-
-        def put() -> None:
-            try:
-                answers.append(_Answer(question()))
-            except UsvError as error:
-                answers.append(_Answer(None, error.message, error.hint))
-            except BaseException as error:  # noqa: BLE001  a library may raise even SystemExit
-                first = str(error).strip().split("\n", 1)[0]
-                answers.append(_Answer(None, f"{type(error).__name__}: {first}"))
-
-        thread = threading.Thread(target=put, name="usv-doctor", daemon=True)
-        thread.start()
-        thread.join(self._answer_s)
-        if answers:
-            return answers[0]
-        return _Answer(None, f"no answer within {self._answer_s:g} s", "the driver hangs: reboot")
+        try:
+            return _Answer(within(self._answer_s, question, "usv-doctor"))
+        except NoAnswer as error:
+            return _Answer(None, str(error), "the driver hangs: reboot")
+        except UsvError as error:
+            return _Answer(None, error.message, error.hint)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  a library may raise even SystemExit
+            first = str(error).strip().split("\n", 1)[0]
+            return _Answer(None, f"{type(error).__name__}: {first}")
 
 
 # --- torch

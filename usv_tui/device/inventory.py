@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from usv_tui.device.base import Identity
 from usv_tui.device.nvml_library import Nvml, short_pci
 from usv_tui.device.restore import DIRECT, LEVEL_FILE, Access
@@ -127,7 +129,11 @@ def match(identity: Identity, devices: Sequence[DeviceInfo]) -> DeviceInfo:
                 return device
         if identity.vendor == "nvidia":
             # A slice of a board has a UUID of its own, and the PCI address of the whole.
-            return DeviceInfo(uuid=f"MIG-{uuid}", name=identity.name, kind="nvidia")
+            part = f"MIG-{uuid}"
+            for device in ours:
+                if device.pci and device.pci == identity.pci:
+                    return msgspec.structs.replace(device, name=identity.name, slice=part)
+            return DeviceInfo(uuid=part, name=identity.name, kind="nvidia", slice=part)
     if identity.pci and identity.pci.strip("0:."):
         for device in ours:
             if device.pci == identity.pci:

@@ -26,6 +26,7 @@ from usv_tui.device.nvml_library import (
     UNINITIALIZED,
     FieldBlock,
     Nvml,
+    XidEvents,
     short_pci,
 )
 from usv_tui.device.plausible import EnergyWitness, sane_info
@@ -62,6 +63,7 @@ _GAP = {
 """Codes that pass: ask again, later and later."""
 _NO_VALUE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """What a driver writes for an absent number of 32 and of 64 bits."""
+_UNCORRECTED, _VOLATILE = 1, 0
 LOST_LOOKS = 5
 """Looks in a row in which every sensor failed for no known reason."""
 STALE_NS = 2 * S
@@ -144,6 +146,7 @@ class NvmlTelemetry:
         self._bad_looks = 0
         self._block: FieldBlock | None = None
         self._witness = EnergyWitness(factor=3.0, periods=3)
+        self._events = XidEvents(None, None)
 
     def open(self) -> DeviceInfo:
         """Load NVML, find the device and learn what it is; its sensors are learned by reading.
@@ -156,6 +159,7 @@ class NvmlTelemetry:
         self._nvml.open()
         handle = self._nvml.find(self._identity)
         is_mig = self._nvml.is_mig(handle)
+        part = handle if is_mig else None
         if is_mig:
             board = self._nvml.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
             if board is None:
@@ -163,14 +167,19 @@ class NvmlTelemetry:
             handle = board
         self._handle = handle
         self._bad_looks = 0
-        self._info = self._describe(is_mig=is_mig)
+        self._info = self._describe(part)
         self._block = None
         self._board = SensorBoard(_FIELDS)
         self._board.know(self._info)
         self._witness = EnergyWitness(factor=3.0, periods=3)
+        self._events = XidEvents(self._nvml.api, handle)
         self._quantities = self._plan(is_mig=is_mig)
         for quantity in self._quantities:
             self._declare(quantity)
+        planned = {quantity.name for quantity in self._quantities}
+        for name in _FIELDS:
+            if name not in planned:
+                self._board.never(name, _NOT_TOLD.get(name, "NVML does not tell it"))
         if is_mig:
             self._drop("util_pct", "not reported under MIG")
         return self.info()
@@ -182,6 +191,7 @@ class NvmlTelemetry:
 
     def close(self) -> None:
         """Release NVML. Never raises."""
+        self._events.close()
         self._nvml.close()
         self._handle = None
 
@@ -299,6 +309,16 @@ class NvmlTelemetry:
                 [_Way(name, "pid", call=functools.partial(self._read_others, name))
                  for name in COMPUTE_PROCESSES],
             ),
+            _Quantity(
+                "uncorrected", Tier.RARE,
+                [getter("nvmlDeviceGetTotalEccErrors", "", _UNCORRECTED, _VOLATILE,
+                        label="since driver load")],
+            ),
+            _Quantity(
+                "xids", Tier.SLOW,
+                [_Way("nvmlEventSetWait_v2", "", call=self._events.poll,
+                      label="driver errors (Xid) since the start")],
+            ),
         ]  # fmt: skip
 
     def _info_name(self) -> str:
@@ -326,13 +346,14 @@ class NvmlTelemetry:
         words = [word for bit, word in REASON_WORDS.items() if bit <= 0x80 and not mask & bit]
         return f"cannot tell: {', '.join(words)}" if words else ""
 
-    def _describe(self, *, is_mig: bool) -> DeviceInfo:
+    def _describe(self, part: Any) -> DeviceInfo:
+        """What the board is, under the name of the part that is measured (a MIG instance)."""
         ask, handle = self._nvml.ask, self._handle
-        memory = ask("nvmlDeviceGetMemoryInfo", handle)
+        memory = ask("nvmlDeviceGetMemoryInfo", handle if part is None else part)
         pci = ask("nvmlDeviceGetPciInfo", handle)
         mem_clocks = ask("nvmlDeviceGetSupportedMemoryClocks", handle) or []
         clocks = mem_clocks and ask("nvmlDeviceGetSupportedGraphicsClocks", handle, max(mem_clocks))
-        notes = ["telemetry of the whole board (MIG)"] if is_mig else []
+        notes = [] if part is None else ["telemetry and clocks are the whole board's (MIG)"]
         if ask("nvmlDeviceGetPersistenceMode", handle) == 0:
             notes.append("persistence mode off")
         margins = self._limit_margins()
@@ -345,7 +366,10 @@ class NvmlTelemetry:
             notes.append("temperature limits as margins only: " + margins)
         info = DeviceInfo(
             uuid=ask("nvmlDeviceGetUUID", handle) or self._identity.uuid or "",
-            name=ask("nvmlDeviceGetName", handle) or self._identity.name,
+            name=ask("nvmlDeviceGetName", handle if part is None else part)
+            or self._identity.name
+            or "NVIDIA GPU",
+            slice="" if part is None else ask("nvmlDeviceGetUUID", part) or "MIG",
             kind="nvidia",
             pci=short_pci(pci.busId) if pci else self._identity.pci,
             driver=ask("nvmlSystemGetDriverVersion"),
@@ -470,7 +494,11 @@ class NvmlTelemetry:
         raise SensorGap("NVML was shut down by another component; opened again")
 
     def _count_failures(self, names: list[str]) -> None:
-        """When all sensors fail at every look, it is the library that is lost, not a sensor."""
+        """When all sensors fail at every look, it is the library that is lost, not a sensor.
+
+        Waiting for events needs no device.
+        """
+        names = [name for name in names if name != "xids"]
         if not names:
             return
         failing = [name for name in names if self._board.is_failing(name)]
@@ -534,9 +562,13 @@ def _check_memory_temperature(value: Any) -> str | None:
     return None if 0 < value < 150 else "reads 0: this board has no memory sensor"
 
 
+_NOT_TOLD = {
+    "sm_mhz_min": "NVML tells one clock for the whole GPU",
+    "steal_pct": "a figure of the host",
+}
 _FIELDS = (
     "sm_mhz", "sm_mhz_min", "mem_mhz", "power_mw", "temp_c", "mem_temp_c", "energy_mj",
     "util_pct", "steal_pct", "fan_pct", "power_limit_mw", "pstate", "reasons",
     "throttle_ns.power", "throttle_ns.thermal", "throttle_ns.hw_thermal", "throttle_ns.brake",
-    "others",
+    "others", "uncorrected", "xids",
 )  # fmt: skip

@@ -285,3 +285,56 @@ class FieldBlock:
             return None
         number: int | float = self._TYPES[kind].unpack_from(data)[0]
         return number
+
+
+class XidEvents:
+    """The driver's error events of one device, collected without ever waiting for one."""
+
+    XID = 8
+    """NVML's event type for a critical error (Xid)."""
+    TIMEOUT = 10
+    MOST = 100
+
+    def __init__(self, api: Any, handle: Any) -> None:
+        """Nothing is registered before the first `poll`."""
+        self._api, self._handle = api, handle
+        self._set: Any = None
+        self._xids: list[int] = []
+
+    def poll(self) -> list[int]:
+        """All numbers so far.
+
+        Raises:
+            NVMLError: of pynvml: this device or driver has no such events.
+        """
+        api = self._api
+        if self._set is None:
+            events = api.nvmlEventSetCreate()
+            try:
+                api.nvmlDeviceRegisterEvents(self._handle, self.XID, events)
+            except Exception:
+                self._free(events)
+                raise
+            self._set = events
+        while len(self._xids) < self.MOST and (xid := self._next()) is not None:
+            self._xids.append(xid)
+        return list(self._xids)
+
+    def _next(self) -> int | None:
+        try:
+            event = self._api.nvmlEventSetWait_v2(self._set, 0)
+        except Exception as error:
+            if nvml_code(error) == self.TIMEOUT:
+                return None
+            raise
+        return int(event.eventData) if event.eventType == self.XID else None
+
+    def close(self) -> None:
+        """Give the event set back. Never raises."""
+        events, self._set = self._set, None
+        if events is not None:
+            self._free(events)
+
+    def _free(self, events: Any) -> None:
+        with contextlib.suppress(Exception):
+            self._api.nvmlEventSetFree(events)

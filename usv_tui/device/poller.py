@@ -42,6 +42,8 @@ STALLED_NS = 1500 * MS
 """A call that takes longer is called stalled."""
 LEARN_PERIOD_NS = 20 * MS
 COSTS_KEPT = 512
+_APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68})
+"""Xids that a faulty program causes; the device is none the worse."""
 OFF_WAIT_NS = 3600 * NS_PER_S
 
 PollerRecord = Device | Telemetry | Noted
@@ -141,6 +143,8 @@ class Poller:
         self._gap_ns = 0
         self._looks = 0
         self._others: list[int] = []
+        self._uncorrected: int | None = None
+        self._xids = 0
         self._doubts_told: set[tuple[str, str]] = set()
 
     # --- the owner's side: any thread, never blocks
@@ -453,6 +457,7 @@ class Poller:
         if not is_early:
             self._last_emit_ns = reading.at_ns
             self._emit(Telemetry(reading))
+        self._tell_errors(reading)
         if is_news:
             self._others = others.pids
             self._tell_others(few, more)
@@ -466,6 +471,18 @@ class Poller:
             told = zip(few.pids, few.used_bytes, strict=True)
             processes = [describe(*row) if is_real else {"pid": row[0]} for row in told]
         self._note("shared device", "warn", processes=processes, more=more)
+
+    def _tell_errors(self, reading: Reading) -> None:
+        """Memory errors and driver errors that came since the last look; old ones are no news."""
+        before, now = self._uncorrected, reading.uncorrected
+        if now is not None:
+            self._uncorrected = now
+            if before is not None and now > before:
+                self._note("memory errors", "error", errors=now - before)
+        for xid in reading.xids[self._xids :]:
+            level = "warn" if xid in _APPLICATION_XIDS else "error"
+            self._note("driver error", level, xid=xid)
+        self._xids = max(self._xids, len(reading.xids))
 
     def _emit_gap(self, now_ns: int) -> None:
         """An empty reading, so that a chart shows a gap instead of a line across it."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from usv_tui.device.base import ClockController
-from usv_tui.device.clock_choice import lock_command, parse_target
+from usv_tui.device.clock_choice import NEEDS_RIGHTS, lock_command, parse_target
 from usv_tui.device.hold import foreign_lock_hint, is_loaded
 from usv_tui.device.lease import ClockLease, acquire
 from usv_tui.device.lease_repair import known_state, restore_all, unlock
@@ -255,8 +255,10 @@ class ClockDesk:
         self._start("giving back", self._unlock)
 
     def command(self, sm_mhz: int) -> str:
-        """What somebody with the rights would type; empty when there is nothing."""
-        return "" if self._info is None else lock_command(self._info, sm_mhz)
+        """What to type where only rights are missing; empty where that would not help."""
+        if self._info is None or NEEDS_RIGHTS not in self._state.reason:
+            return ""
+        return lock_command(self._info, sm_mhz)
 
     # -- jobs
 

@@ -842,7 +842,8 @@ def _slowdown_c(device: DeviceInfo | None) -> float | None:
 
 
 def _device_line(info: DeviceInfo) -> str:
-    parts = [info.name, info.uuid if info.kind in ("nvidia", "amd") else "", info.driver or ""]
+    uuid = info.slice or info.uuid if info.kind in ("nvidia", "amd") else ""
+    parts = [info.name, uuid, info.driver or ""]
     return " ".join(part for part in parts if part)
 
 

@@ -26,6 +26,11 @@ _SENTENCES: dict[str, Words] = {
     "telemetry recovered": lambda _: "telemetry is back",
     "telemetry stalled": lambda e: f"telemetry stalled: {e.get('reason', 'a call hangs')}",
     "telemetry off": lambda e: f"no telemetry: {e.get('reason', '')}",
+    "memory errors": lambda e: (
+        f"THE DEVICE HAD {e.get('errors', '?')} UNCORRECTED MEMORY ERRORS during the run: its "
+        "results cannot be trusted (nvidia-smi -q -d ECC)"
+    ),
+    "driver error": lambda e: f"the driver reports Xid {e.get('xid', '?')} (dmesg says more)",
     "sensor refused": lambda e: (
         f"{e.get('sensor', 'a sensor')} gives values that cannot be true, and they are left out "
         f"({e.get('reason', '')})"

@@ -1,9 +1,11 @@
 """The lock dialog: what is known, what is advised, what it takes, and what it did."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from textual.strip import Strip
 
+from usv_tui.device.clock_choice import offered_mhz
 from usv_tui.errors import ClockError
 from usv_tui.model import ClockHold, ClockState
 from usv_tui.report.wording import clock_words
@@ -68,7 +70,6 @@ class LockDialog:
 
     def choice(self, snapshot: Snapshot) -> int | None:
         """The clock that Enter would lock at."""
-        supported = snapshot.clocks.supported_mhz
         if self._chosen is not None:
             return self._chosen
         advice = snapshot.advice
@@ -77,7 +78,8 @@ class LockDialog:
         if advised is not None:
             return advised
         base = None if snapshot.device is None else snapshot.device.base_sm_mhz
-        return base or (supported[len(supported) // 2] if supported else None)
+        offered = offered_mhz(snapshot.device, snapshot.clocks.supported_mhz)
+        return base or (offered[len(offered) // 2] if offered else None)
 
     def act(self, action: str, snapshot: Snapshot) -> bool:
         """Do what a key says; False when it says to leave."""
@@ -96,14 +98,14 @@ class LockDialog:
         return True
 
     def _step(self, snapshot: Snapshot, direction: int) -> None:
-        supported = snapshot.clocks.supported_mhz
+        offered = offered_mhz(snapshot.device, snapshot.clocks.supported_mhz)
         current = self.choice(snapshot)
-        if not supported or current is None:
+        if not offered or current is None:
             return
         if direction > 0:
-            self._chosen = next((mhz for mhz in supported if mhz > current), supported[-1])
+            self._chosen = next((mhz for mhz in offered if mhz > current), offered[-1])
         else:
-            self._chosen = next((mhz for mhz in reversed(supported) if mhz < current), supported[0])
+            self._chosen = next((mhz for mhz in reversed(offered) if mhz < current), offered[0])
 
     def _lock(self, snapshot: Snapshot) -> None:
         refusal = self.refusal(snapshot)
@@ -161,7 +163,10 @@ class LockDialog:
         chosen = self.choice(snapshot)
         if chosen is not None:
             out += [("", look.base), (f"lock at  {chosen} MHz", look.strong)]
-            out.append((_slider(clocks.supported_mhz, chosen, look.glyphs.is_ascii), look.info))
+            offered = offered_mhz(snapshot.device, clocks.supported_mhz)
+            out.append((_slider(offered, chosen, look.glyphs.is_ascii), look.info))
+            if not clocks.supported_mhz:
+                out.append(("the device lists no clocks: any in its range may be tried", look.dim))
         out += [(f"takes care: {look.text(words)}", look.warn) for words in clocks.concerns]
         refusal = self.refusal(snapshot)
         if refusal:
@@ -203,7 +208,7 @@ def _median(row: RowView, unit: Unit) -> str:
     return in_unit(row.rolling.median_s, unit)
 
 
-def _slider(supported: list[int], chosen: int, is_ascii: bool) -> str:
+def _slider(supported: Sequence[int], chosen: int, is_ascii: bool) -> str:
     """Where the choice lies among the supported clocks."""
     if len(supported) < 2:
         return ""
