@@ -473,6 +473,7 @@ class Answer(StrEnum):
     FASTER = "faster"
     SLOWER = "slower"
     SAME = "same"
+    MOVING = "still moves"
     UNDECIDED = "not enough data"
 
 
@@ -488,6 +489,19 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     band: float = 0.005
     """Differences inside this relative band count as the same."""
     note: str = ""
+    moves: bool = False
+    """The ratio itself changes in the run, as where the rows follow the clock differently."""
+    at_clock: "ClockRatio | None" = None
+    """The ratio at one clock, where it changes with the clock."""
+
+
+class ClockRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """What a ratio is at one clock of the device: an estimate from how both rows followed it."""
+
+    mhz: float
+    ratio: float
+    low: float
+    high: float
 
 
 class Verdict(StrEnum):

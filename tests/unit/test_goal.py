@@ -75,11 +75,11 @@ def test_a_median_on_a_cold_card_is_not_believed():
 class Rows:
     """As much of a store as a goal looks at for a target on medians: one row."""
 
-    def __init__(self, n, half_width, *, n_eff=1000.0, is_settled=True):
+    def __init__(self, n, half_width, *, n_eff=1000.0, is_settled=True, untrusted=()):
         info = SimpleNamespace(name="softmax", parent=None, control_of=None)
         self.rows = {0: SimpleNamespace(info=info, state=RowState.RUNNING)}
         found = SimpleNamespace(window=SimpleNamespace(n=n), is_settled=is_settled, modes=None)
-        self.analysis = SimpleNamespace(rows={0: found})
+        self.analysis = SimpleNamespace(rows={0: found}, untrusted=untrusted)
         self._interval = None
         if half_width is not None:
             self._interval = Interval(0.0, -half_width, half_width, n, n_eff)
@@ -101,6 +101,18 @@ def test_a_target_that_is_met_when_the_time_runs_out_is_met():
     assert "to be met at the next check too" in progress
     assert last.is_met
     assert last.reason == "target met: median ±0.1 %: now ±0.012 % (softmax)"
+
+
+def test_a_target_is_not_met_while_the_control_differs():
+    """However narrow the intervals are: the run goes on, and its end names the control."""
+    goal = Goal(target_of("±0.1%"), 20.0)
+    rows = [Rows(n, 0.00012, untrusted=(1,)) for n in (300, 400, 500, 600)]
+
+    assert [goal.look(row, k * NS_PER_S) for k, row in enumerate(rows)] == [None] * 4
+    last = goal.look(rows[-1], 20 * NS_PER_S)
+    assert not last.is_met
+    assert "the control differs from its baseline" in last.reason
+    assert "target met" not in last.reason
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.fakes import noise
-from usv_tui.stats.pairs import PairTracker, half_width
+from usv_tui.stats.pair_tracker import PairTracker
+from usv_tui.stats.pairs import half_width
 from usv_tui.stats.stopping import (
     Block,
     Precision,
@@ -81,7 +82,8 @@ def test_a_checkpoint_that_fails_starts_the_count_afresh() -> None:
         (known(None), Block.WIDE),
         (known(0.006), Block.WIDE),
         (known(0.001, 100), Block.FEW),
-        (known(0.001, 300, 49.0), Block.CORRELATED),
+        (known(0.001, 300, 29.0), Block.CORRELATED),
+        (known(0.001, moves=True), Block.MOVING),
     ],
 )
 def test_what_keeps_a_ratio_from_its_target_is_said(row: Precision, block: Block) -> None:

@@ -21,6 +21,7 @@ from usv_tui.report.wording import (
     invalid_reason,
     left_out_words,
     name_of,
+    ratio_limits,
     undecided_words,
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Told
@@ -180,6 +181,7 @@ def _remarks(row: RowView) -> str:
     if row.mode != "eager":
         words.append(row.mode)
     words += row.badges
+    words += ratio_limits(row.ratio)
     words += [f"{word} {share:.0%}" for word, share in row.throttled if share >= _MIN_SHARE]
     if row.stalls:
         words.append(f"{count(row.stalls)} stall{'s' if row.stalls > 1 else ''}")

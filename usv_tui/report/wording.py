@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from usv_tui import plain
-from usv_tui.model import ClockHold, ClockState
+from usv_tui.model import Answer, ClockHold, ClockState, Ratio
 
 if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
     from usv_tui.session.snapshot import RowView
@@ -85,6 +85,26 @@ def _same(one: str, other: str) -> int:
     """How many leading characters two texts share."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+# -- ratios
+
+_PLACEMENT = 0.03
+"""Differences up to this much have been seen between equal rows in other buffers."""
+
+
+def ratio_limits(ratio: Ratio | None) -> list[str]:
+    """What an answer does not hold for: another clock, where it moves with it; other buffers."""
+    if ratio is None or ratio.ratio is None:
+        return []
+    words = []
+    at = ratio.at_clock
+    if at is not None:
+        half = (at.high - at.low) / 2
+        words.append(f"at {at.mhz:.0f} MHz {at.ratio:.4f}x ±{half:.4f}")
+    if ratio.answer in (Answer.FASTER, Answer.SLOWER) and abs(ratio.ratio - 1) <= _PLACEMENT:
+        words.append("one allocation: placement not covered")
+    return words
 
 
 # -- states and times

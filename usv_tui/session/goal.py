@@ -58,7 +58,8 @@ class Goal:
         rows = _ratios(store) if self._target.kind is TargetKind.RATIO else _medians(store, now_ns)
         if not rows and self._target.kind is TargetKind.RATIO and store.analysis.rows:
             return Outcome(f"{self._name}: there is no pair to compare", is_met=False)
-        stop = self._rule.update(rows, elapsed_s)
+        is_off = bool(store.analysis.untrusted)
+        stop = self._rule.update(rows, elapsed_s, is_off=is_off)
         self.progress = f"{self._name}: {self._where(stop, store)}"
         if not stop.is_done:
             return None
@@ -106,7 +107,13 @@ def _told_apart(reached: float, target: float, digits: int) -> bool:
 
 def _ratios(store: Store) -> list[Precision]:
     return [
-        Precision(bench, half_width(found.ratio), found.ratio.n, found.ratio.n_eff or 0.0)
+        Precision(
+            bench,
+            half_width(found.ratio),
+            found.ratio.n,
+            found.ratio.n_eff or 0.0,
+            moves=found.ratio.moves,
+        )
         for bench, found in store.analysis.rows.items()
         if found.ratio is not None
         and store.rows[bench].info.control_of is None

@@ -434,6 +434,8 @@ class Store:
                 row.found["two modes"] = "2 modes"
             if row.starved_words:
                 row.found["starved"] = row.starved_words
+            if found.ratio is not None and found.ratio.moves:
+                row.found["ratio moves"] = "ratio moves"
             if found.is_timer_limited:
                 row.found["timer limited"] = "timer-limited"
         self._analysis = analysis

@@ -204,7 +204,7 @@ class Analyst:
         self._find_modes(seen)
         if locked_mhz is None:
             self._note_solo(seen, telemetry, now_ns)
-        ratios = self._ratios(rows, seen, epoch_ns, is_final=is_final)
+        ratios = self._ratios(rows, seen, telemetry, epoch_ns, is_final=is_final)
         out: dict[int, RowAnalysis] = {}
         for s, drift, detail in zip(seen, drifts, details, strict=True):
             bench = s.row.bench
@@ -363,9 +363,15 @@ class Analyst:
         )
 
     def _ratios(
-        self, rows: Sequence[RowData], seen: list[_Seen], epoch_ns: int, *, is_final: bool
+        self,
+        rows: Sequence[RowData],
+        seen: list[_Seen],
+        telemetry: TelemetryData,
+        epoch_ns: int,
+        *,
+        is_final: bool,
     ) -> dict[int, Ratio]:
-        self._book.feed(rows, epoch_ns, is_final=is_final)
+        self._book.feed(rows, epoch_ns, telemetry, is_final=is_final)
         counts = comparisons(rows)
         by_bench = {s.row.bench: s for s in seen}
         out = {}

@@ -108,7 +108,8 @@ def correlation_time(values: FloatArray, *, ranked: bool = True, window: float =
     far = np.arange(sums.size) >= window * sums
     far[0] = False
     end = int(np.argmax(far)) if far.any() else sums.size - 1
-    return max(1.0, float(sums[end]))
+    # The largest sum before it: on a trend later lags would take away what the first ones add.
+    return max(1.0, float(sums[: end + 1].max()))
 
 
 def estimate_tick(windows: FloatArray, first: int = 200) -> float:

@@ -1,16 +1,15 @@
 """Is B faster than A? Ratios paired within rounds, with an interval that may be watched live.
 
-Both rows of a round meet the same clock and temperature, so their quotient is free of both. The
-median of the per-round log ratios is bracketed by order statistics. How far apart they must be is
-Robbins' normal-mixture boundary for the count of rounds above the median: with 95 % probability it
-is not crossed at *any* round, so a reader who looks after every round and stops when it suits him
-is still right. Correlated rounds count for fewer (n_eff).
+Both rows of a round meet the same clock and temperature; what they follow alike leaves their
+quotient alone. The mean of the log ratios, stragglers drawn in, is bracketed by its long-run
+deviation (`long_run`) times Robbins' normal-mixture boundary: with 95 % probability that is not
+crossed at *any* round, so a reader who looks whenever he likes and stops when it suits him is
+still right, as far as the rounds have shown all that there is to see.
 """
 
 import math
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from usv_tui.model import Answer, Ratio
@@ -18,36 +17,37 @@ from usv_tui.stats.basics import (
     FloatArray,
     IntArray,
     correlation_time,
-    madn,
     median,
     normal_quantile,
-    row_medians,
-    t_quantile,
 )
+from usv_tui.stats.long_run import LongRun, long_run
 
 BAND = 0.005
 """Relative difference of no practical interest."""
 ALPHA = 0.05
 MIN_EFFECTIVE = 30.0
-"""Below so many effective rounds every method covers too rarely: no answer."""
-CAPACITY = 8192
-"""Most rounds kept; then every other one is dropped. At half of it the interval is +-0.06 % for
-1 % noise."""
+"""Independent rounds that an answer needs."""
+FEWEST_EFFECTIVE = 20.0
+"""Where twice the interval leaves no doubt, so many do."""
+MANY_ROUNDS = 200
+"""Or so many rounds, however they hang together."""
+REACH = 1.2
+"""No interval is wider each way than this times the range of the means of eighths of the run."""
+FEWEST_ROUNDS = 20
+"""An interval needs so many rounds."""
+NOTEWORTHY = 0.25
+"""A ratio that moves by less than this share of the band does not matter."""
 TAU_SAMPLES = 4096
-"""The correlation time is taken from so many of the latest rounds."""
+"""The correlation time of a median is taken from so many of the latest samples."""
 
-WANDER_SAMPLES = 200
-WANDER_BATCHES = 24
-WANDER_FACTOR = 3.0
-
-_TUNED_AT = 400.0
+_TUNED_AT = 100.0
 """Effective rounds at which the boundary is narrowest."""
 
 
 def boundary(n_eff: float, alpha: float = ALPHA) -> float:
     """Half width, in standard deviations of a mean of `n_eff` values, that holds at all times.
 
-    Robbins' two-sided normal mixture; 3.0 at 400 rounds and 3.4 at 10 000, against 1.96 for a
+    Robbins' two-sided normal mixture; 3.0 at 100 rounds and 3.6 at 10 000, against 1.96 for a
     single look.
     """
     log_alpha = -2 * math.log(alpha)
@@ -78,10 +78,7 @@ def cautious_tau(values: FloatArray) -> float:
     x = values[-TAU_SAMPLES:]
     tau = correlation_time(x)
     error = math.sqrt(2 * (2 * 5 * tau + 1) / max(x.size, 1))
-    return min(tau * (1 + TAU_CAUTION * error), float(max(values.size, 1)))
-
-
-TAU_CAUTION = 1.0
+    return min(tau * (1 + error), float(max(values.size, 1)))
 
 
 def median_interval(
@@ -114,63 +111,6 @@ def median_interval(
     return Interval(centre, float(part[low - 1]), float(part[high - 1]), n, n_eff)
 
 
-def mean_interval(
-    values: FloatArray,
-    *,
-    resolution: float,
-    alpha: float = ALPHA,
-    tau: float | None = None,
-    any_time: bool = True,
-) -> Interval | None:
-    """The clipped mean, for times that a coarse timer rounds; None when empty.
-
-    A lattice holds the median still, while the mean of a free-running counter is unbiased. The
-    interval is never narrower than `resolution` x 3 / n (what n equal readings cannot exclude),
-    and a whole `resolution` when all readings are the same.
-    """
-    x = np.asarray(values, np.float64)
-    n = x.size
-    if n == 0:
-        return None
-    centre = median(x)
-    limit = max(6 * madn(x), 4 * resolution)
-    x = centre + np.clip(x - centre, -limit, limit)
-    tau = cautious_tau(x) if tau is None else max(tau, 1.0)
-    n_eff = n / tau
-    mean = float(x.mean())
-    if n < 20:
-        return Interval(mean, None, None, n, n_eff)
-    batches = min(20, n // 10)
-    size = n // batches
-    means = x[n - size * batches :].reshape(batches, size).mean(axis=1)
-    between = float(means.var(ddof=1)) * size
-    within = float(x.var(ddof=1)) * tau
-    sd = math.sqrt(max(between, within) if any_time else between)
-    if any_time:
-        half = boundary(n_eff, alpha) * sd / math.sqrt(n)
-    else:
-        half = t_quantile(1 - alpha / 2, batches - 1) * sd / math.sqrt(n)
-    floor = resolution * (3 / n if float(np.ptp(x)) > 0 else 1.0)
-    half = max(half, floor)
-    return Interval(mean, mean - half, mean + half, n, n_eff)
-
-
-def wander_interval(values: FloatArray) -> Interval | None:
-    """Centre +- three times the range of 24 batch medians, for rounds too correlated to count.
-
-    Two rows that follow the clock differently make their ratio wander with it; a difference far
-    beyond all its wandering is still one. None below 200 values.
-    """
-    x = np.asarray(values, np.float64)
-    size = x.size // WANDER_BATCHES
-    if x.size < WANDER_SAMPLES:
-        return None
-    levels = row_medians(x[x.size - size * WANDER_BATCHES :].reshape(WANDER_BATCHES, size))
-    centre = median(x)
-    half = WANDER_FACTOR * float(np.ptp(levels))
-    return Interval(centre, centre - half, centre + half, x.size, MIN_EFFECTIVE)
-
-
 def answer(low: float | None, high: float | None, n_eff: float, band: float = BAND) -> Answer:
     """Faster or slower when the whole interval (of log ratios) is beyond the band; same inside."""
     if low is None or high is None or n_eff < MIN_EFFECTIVE:
@@ -181,6 +121,59 @@ def answer(low: float | None, high: float | None, n_eff: float, band: float = BA
     if low > edge:
         return Answer.SLOWER
     return Answer.SAME if -edge <= low and high <= edge else Answer.UNDECIDED
+
+
+class Estimate(NamedTuple):
+    """A log ratio and how well it is known."""
+
+    centre: float
+    half: float
+    """Half the interval; 0 for rounds that are all alike."""
+    n: int
+    found: LongRun
+
+    def answer(self, band: float, least: float = MIN_EFFECTIVE) -> Answer:
+        """What may be said; while the ratio moves, only what twice its interval leaves no doubt of.
+
+        Few independent rounds have an answer, too, where the difference is far beyond their wander.
+        """
+        wide = answer(self.centre - 2 * self.half, self.centre + 2 * self.half, math.inf, band)
+        is_backed = self.found.n_eff >= FEWEST_EFFECTIVE or self.n >= MANY_ROUNDS
+        if is_backed and wide in (Answer.FASTER, Answer.SLOWER):
+            return wide
+        if self.moves(band):
+            return Answer.MOVING
+        if self.found.n_eff < least:
+            return Answer.UNDECIDED
+        return answer(self.centre - self.half, self.centre + self.half, math.inf, band)
+
+    def moves(self, band: float) -> bool:
+        """The level changes by more than noise does, and by enough to matter."""
+        return self.found.moves and self.found.travel > NOTEWORTHY * band
+
+
+def estimate(
+    log_ratio: FloatArray,
+    *,
+    alpha: float = ALPHA,
+    resolution: float | None = None,
+    tau: float | None = None,
+    any_time: bool = True,
+) -> Estimate:
+    """Mean of the log ratios without stragglers, +- what its long-run variance allows.
+
+    `resolution` is the timer's relative step where it limits: no interval is narrower than 3 / n of
+    it (what n equal readings cannot exclude), and none than all of it where all readings are equal.
+    """
+    d = log_ratio
+    found = long_run(d, tau, resolution or 0.0)
+    z = boundary(found.n_eff, alpha) if any_time else normal_quantile(1 - alpha / 2)
+    half = z * math.sqrt(found.variance) + found.shift
+    if found.travel:
+        half = min(half, REACH * found.travel)
+    if resolution:
+        half = max(half, resolution * (3 / d.size if float(np.ptp(d)) > 0 else 1.0))
+    return Estimate(found.mean, half, d.size, found)
 
 
 def paired_ratio(
@@ -197,38 +190,45 @@ def paired_ratio(
 
     `comparisons` is the number of rows held against one baseline: each gets its share of `alpha`.
     `resolution` is the timer's step relative to the time (the larger of the two rows), given when
-    the timer limits; the clipped mean then replaces the median. `any_time=False` gives the interval
-    for a single look.
+    the timer limits. `any_time=False` gives the interval for a single look.
     """
     d = np.asarray(log_ratio, np.float64)
     d = d[np.isfinite(d)]
+    if d.size < FEWEST_ROUNDS:
+        return without_interval(d, band)
     share = alpha / max(comparisons, 1)
-    if resolution is None:
-        found = median_interval(d, alpha=share, tau=tau, any_time=any_time)
-    else:
-        found = mean_interval(d, resolution=resolution, alpha=share, tau=tau, any_time=any_time)
-    if found is None:
+    found = estimate(d, alpha=share, resolution=resolution, tau=tau, any_time=any_time)
+    return told_ratio(found, d.size, band, resolution)
+
+
+def without_interval(d: FloatArray, band: float) -> Ratio:
+    """What is told of too few rounds."""
+    if d.size == 0:
         return Ratio(band=band, note="no pairs")
+    return Ratio(ratio=_exp(median(d)), n=d.size, n_eff=d.size, band=band, note="few rounds")
+
+
+def told_ratio(found: Estimate, n: int, band: float, resolution: float | None) -> Ratio:
+    """An estimate from `n` rounds in the form that is recorded."""
+    moves = found.moves(band)
+    said = found.answer(band)
     notes = []
-    n_eff = found.n_eff
-    counted = n_eff
-    if n_eff < MIN_EFFECTIVE:
-        notes.append("few rounds" if found.n < 2 * MIN_EFFECTIVE else "low n_eff")
-        wander = wander_interval(d)
-        if wander is not None:
-            notes[-1] = "ratio wanders"
-            found, counted = wander, wander.n_eff
+    if moves and said is not Answer.MOVING:
+        notes.append(str(Answer.MOVING))
+    if found.found.n_eff < MIN_EFFECTIVE:
+        notes.append("few rounds" if n < 2 * MIN_EFFECTIVE else "low n_eff")
     if resolution is not None:
         notes.append("timer-limited")
     return Ratio(
-        answer=answer(found.low, found.high, counted, band),
+        answer=said,
         ratio=_exp(found.centre),
-        low=_exp(found.low),
-        high=_exp(found.high),
-        n=found.n,
-        n_eff=n_eff,
+        low=_exp(found.centre - found.half),
+        high=_exp(found.centre + found.half),
+        n=n,
+        n_eff=found.found.n_eff,
         band=band,
         note=", ".join(notes),
+        moves=moves,
     )
 
 
@@ -269,83 +269,3 @@ def round_means(rounds: IntArray, log_seconds: FloatArray) -> tuple[IntArray, Fl
     starts = np.flatnonzero(fresh)
     counts = np.diff(np.concatenate([starts, [rounds.size]]))
     return rounds[starts], np.add.reduceat(log_seconds, starts) / counts
-
-
-class PairTracker:
-    """The log ratios of a whole epoch in bounded memory, and the ratio now.
-
-    At 8192 rounds every other one is dropped, so that the epoch stays covered from its start.
-    """
-
-    def __init__(self, phase: int = 0) -> None:
-        self._d: FloatArray = np.empty(1024)
-        # Trackers that grow together must not all renew their correlation time together.
-        self._growth = 1.04 + 0.01 * (phase % 6)
-        self._n = 0
-        self.total = 0
-        """Rounds added, kept or not."""
-        self._stride = 1
-        self._skip = 0
-        self._tau: tuple[int, float] | None = None
-
-    @property
-    def values(self) -> FloatArray:
-        """The kept log ratios, oldest first. A view: do not write."""
-        return self._d[: self._n]
-
-    def add(self, log_ratio: FloatArray) -> None:
-        """Append the log ratios of further rounds."""
-        fresh = log_ratio[np.isfinite(log_ratio)]
-        self.total += fresh.size
-        while fresh.size:
-            taken = fresh[self._skip :: self._stride]
-            room = CAPACITY - self._n
-            if taken.size <= room:
-                self._skip = (self._skip - fresh.size) % self._stride
-                self._append(taken)
-                return
-            self._append(taken[:room])
-            fresh = fresh[self._skip + room * self._stride :]
-            self._thin()
-
-    def _append(self, values: FloatArray) -> None:
-        need = self._n + values.size
-        if need > self._d.size:
-            grown = np.empty(min(CAPACITY, max(need, 2 * self._d.size)))
-            grown[: self._n] = self._d[: self._n]
-            self._d = grown
-        self._d[self._n : need] = values
-        self._n = need
-
-    def _thin(self) -> None:
-        half = self._d[: self._n : 2].copy()
-        self._d[: half.size] = half
-        self._n = half.size
-        self._stride *= 2
-        self._skip = 0
-        self._tau = None
-
-    def _correlation(self) -> float:
-        """The correlation time, taken afresh when the series has grown by a few percent."""
-        if self._tau is None or self._n > self._growth * self._tau[0]:
-            self._tau = (self._n, cautious_tau(self.values))
-        return min(self._tau[1], float(max(self._n, 1)))
-
-    def ratio(
-        self,
-        *,
-        band: float = BAND,
-        alpha: float = ALPHA,
-        comparisons: int = 1,
-        resolution: float | None = None,
-    ) -> Ratio:
-        """The ratio now; see `paired_ratio`. Its n counts all rounds, dropped ones too."""
-        found = paired_ratio(
-            self.values,
-            band=band,
-            alpha=alpha,
-            comparisons=comparisons,
-            resolution=resolution,
-            tau=self._correlation(),
-        )
-        return msgspec.structs.replace(found, n=self.total)

@@ -2,15 +2,34 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from usv_tui.model import EXCLUDED, Ratio
 from usv_tui.stats.basics import NS_PER_S, FloatArray, IntArray
-from usv_tui.stats.inputs import RowData, position
-from usv_tui.stats.pairs import PairTracker, round_means
+from usv_tui.stats.inputs import RowData, TelemetryData, position
+from usv_tui.stats.pair_tracker import PairTracker
+from usv_tui.stats.pairs import round_means
 
-_Means = dict[tuple[int, int], tuple[IntArray, FloatArray]]
+CLOCK_REACH_S = 1.0
+"""A round's clock is read off readings no further away than this from the rounds beside it."""
+
+
+class _Part(NamedTuple):
+    """The rounds of one row in a stretch of the epoch."""
+
+    rounds: IntArray
+    values: FloatArray
+    """Mean log t of each."""
+    t_ns: IntArray
+    """When each began."""
+
+    def only(self, which: IntArray | slice) -> "_Part":
+        return _Part(self.rounds[which], self.values[which], self.t_ns[which])
+
+
+_Means = dict[tuple[int, int], _Part]
 
 
 class _Pair:
@@ -35,7 +54,14 @@ class RatioBook:
         """A new epoch: forget all rounds."""
         self._pairs.clear()
 
-    def feed(self, rows: Sequence[RowData], epoch_ns: int, *, is_final: bool = False) -> None:
+    def feed(
+        self,
+        rows: Sequence[RowData],
+        epoch_ns: int,
+        telemetry: TelemetryData,
+        *,
+        is_final: bool = False,
+    ) -> None:
         """Pair the rounds completed since the last time; a new baseline starts at the epoch.
 
         The latest round may still be growing, so it waits, unless `is_final`.
@@ -50,7 +76,7 @@ class RatioBook:
             pair = self._pairs.get(row.bench)
             if pair is None or pair.baseline != base.bench:
                 pair = self._pairs[row.bench] = _Pair(row.bench, base.bench)
-            _consume(pair, row, base, epoch_ns, means, is_final=is_final)
+            _consume(pair, row, base, epoch_ns, telemetry, means, is_final=is_final)
 
     def ratio(self, row: RowData, comparisons: int, resolution: float | None) -> Ratio | None:
         """The row's ratio now; None when it has no baseline here."""
@@ -75,7 +101,14 @@ def comparisons(rows: Sequence[RowData]) -> dict[int, int]:
 
 
 def _consume(
-    pair: _Pair, row: RowData, base: RowData, epoch_ns: int, means: _Means, *, is_final: bool
+    pair: _Pair,
+    row: RowData,
+    base: RowData,
+    epoch_ns: int,
+    telemetry: TelemetryData,
+    means: _Means,
+    *,
+    is_final: bool,
 ) -> None:
     if row.rounds.size == 0 or base.rounds.size == 0:
         return
@@ -84,17 +117,28 @@ def _consume(
         return
     ours = _means(row, pair.next_round, last, epoch_ns, means)
     theirs = _means(base, pair.next_round, last, epoch_ns, means)
-    if np.array_equal(ours[0], theirs[0]):
-        pair.tracker.add(ours[1] - theirs[1])
-    else:
-        _, i, j = np.intersect1d(ours[0], theirs[0], assume_unique=True, return_indices=True)
-        pair.tracker.add(ours[1][i] - theirs[1][j])
+    if not np.array_equal(ours.rounds, theirs.rounds):
+        _, i, j = np.intersect1d(
+            ours.rounds, theirs.rounds, assume_unique=True, return_indices=True
+        )
+        ours, theirs = ours.only(i), theirs.only(j)
+    pair.tracker.add(ours.values - theirs.values, _log_mhz(telemetry, theirs.t_ns))
     pair.next_round = last
 
 
-def _means(
-    row: RowData, first: int, last: int, epoch_ns: int, means: _Means
-) -> tuple[IntArray, FloatArray]:
+def _log_mhz(telemetry: TelemetryData, t_ns: IntArray) -> FloatArray | None:
+    """Log of the device's clock at these times; None where it was not read."""
+    if t_ns.size == 0:
+        return None
+    margin_ns = int(CLOCK_REACH_S * NS_PER_S)
+    near = telemetry.cut(int(t_ns[0]) - margin_ns, int(t_ns[-1]) + margin_ns)
+    good = np.isfinite(near.sm_mhz) & (near.sm_mhz > 0)
+    if not good.any():
+        return None
+    return np.asarray(np.interp(t_ns, near.t_ns[good], np.log(near.sm_mhz[good])), np.float64)
+
+
+def _means(row: RowData, first: int, last: int, epoch_ns: int, means: _Means) -> _Part:
     """Mean log t of each round in [first, last) of the epoch; kept for the rows that share it."""
     found = means.get((row.bench, first))
     if found is None:
@@ -103,8 +147,8 @@ def _means(
         good &= (row.window_ns[a:] > 0) & (row.inner[a:] > 0)
         window, inner = np.where(good, row.window_ns[a:], 1), np.where(good, row.inner[a:], 1)
         values = np.where(good, np.log(window / (inner * NS_PER_S)), math.nan)
-        found = round_means(row.rounds[a:].astype(np.int64), values)
+        rounds = row.rounds[a:].astype(np.int64)
+        kept, values = round_means(rounds, values)
+        found = _Part(kept, values, row.t_ns[a:][np.searchsorted(rounds, kept)])
         means[row.bench, first] = found
-    rounds, values = found
-    end = position(rounds, last)
-    return rounds[:end], values[:end]
+    return found.only(slice(position(found.rounds, last)))

@@ -12,7 +12,8 @@ from typing import NamedTuple
 FIRST_CHECK = 200
 GROWTH = 1.2
 IN_A_ROW = 2
-MIN_EFFECTIVE = 50.0
+MIN_EFFECTIVE = {"ratio": 30.0, "median": 50.0}
+"""Independent samples; the interval of a ratio already carries what fewer of them hide."""
 RATIO_BUDGET_S = 60.0
 MEDIAN_BUDGET_S = 150.0
 EVEN_MODES = 0.35
@@ -71,6 +72,8 @@ class Precision(NamedTuple):
     """A median of a row that is not settled would converge on a wrong value."""
     minor_mode: float = 0.0
     """Share of the smaller of two modes; a median between two even modes is no stable target."""
+    moves: bool = False
+    """The ratio itself changes; however narrow, its interval holds for no one state."""
 
 
 class Block(StrEnum):
@@ -81,7 +84,9 @@ class Block(StrEnum):
     FEW = "too few samples"
     CORRELATED = "samples too correlated"
     UNSETTLED = "not settled"
+    MOVING = "still moves"
     MODES = "two modes"
+    CONTROL = "the control differs from its baseline"
 
 
 class Stop(NamedTuple):
@@ -107,9 +112,14 @@ class StopRule:
         self._next = float(FIRST_CHECK)
         self._met = 0
 
-    def update(self, rows: Sequence[Precision], elapsed_s: float) -> Stop:
-        """`rows` are all that the target is about; with none the run only ends by time."""
+    def update(self, rows: Sequence[Precision], elapsed_s: float, *, is_off: bool = False) -> Stop:
+        """`rows` are all that the target is about; with none the run only ends by time.
+
+        While a copy of the baseline differs from it (`is_off`) no ratio can be known.
+        """
         worst, block = self._worst(rows)
+        if is_off and block is Block.NONE:
+            block = Block.CONTROL
         reached = None if worst is None else worst.half_width
         bench = None if worst is None else worst.bench
         least = min((row.n for row in rows), default=0)
@@ -147,7 +157,9 @@ class StopRule:
                 return Block.UNSETTLED
         if row.n < FIRST_CHECK:
             return Block.FEW
-        if row.n_eff < MIN_EFFECTIVE:
+        if row.moves:
+            return Block.MOVING
+        if row.n_eff < MIN_EFFECTIVE[self.target.kind]:
             return Block.CORRELATED
         if row.half_width is None or row.half_width > self.target.half_width:
             return Block.WIDE

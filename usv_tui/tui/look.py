@@ -40,6 +40,7 @@ class Glyphs:
     faster: str
     slower: str
     same: str
+    moving: str
     unsure: str
     up: str
     down: str
@@ -75,6 +76,7 @@ UNICODE = Glyphs(
     faster="▼",
     slower="▲",
     same="=",
+    moving="~",
     unsure="?",
     up="↑",
     down="↓",
@@ -105,6 +107,7 @@ ASCII = Glyphs(
     faster="v",
     slower="^",
     same="=",
+    moving="~",
     unsure="?",
     up="^",
     down="v",

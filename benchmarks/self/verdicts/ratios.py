@@ -11,6 +11,7 @@ from usv_tui.model import Answer
 from usv_tui.stats import pairs
 from usv_tui.stats.basics import correlation_time
 from usv_tui.stats.modes import find_modes
+from usv_tui.stats.pair_tracker import PairTracker
 from usv_tui.stats.stopping import Precision, StopRule, parse_until
 
 PAIRED: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
@@ -99,7 +100,7 @@ def peeking(size: Size) -> None:
 
 def look_each_round(d: np.ndarray, resolution: float | None) -> tuple[bool, bool]:
     """Whether any look was wrong, with the band and without."""
-    tracker = pairs.PairTracker()
+    tracker = PairTracker()
     wrong = [False, False]
     for i in range(d.size):
         tracker.add(d[i : i + 1])
@@ -143,7 +144,7 @@ def decisions(size: Size) -> None:
 
 def first_answer(d: np.ndarray) -> tuple[int, Answer] | None:
     """(rounds, answer) of the first answer when read every 10 rounds."""
-    tracker = pairs.PairTracker()
+    tracker = PairTracker()
     for i in range(0, d.size, 10):
         tracker.add(d[i : i + 10])
         found = tracker.ratio().answer
@@ -189,7 +190,7 @@ def stopping(size: Size) -> None:
 
 def run_until(d: np.ndarray, rule: StopRule) -> tuple[int, pairs.Ratio] | None:
     """(rounds, ratio) when the rule ends a run that is looked at every 20 rounds."""
-    tracker = pairs.PairTracker()
+    tracker = PairTracker()
     for i in range(0, d.size, 20):
         tracker.add(d[i : i + 20])
         ratio = tracker.ratio()

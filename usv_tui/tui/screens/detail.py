@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 
 from usv_tui import plain
-from usv_tui.report.wording import has_valid_time, invalid_reason, left_out_words
+from usv_tui.report.wording import (
+    has_valid_time,
+    invalid_reason,
+    left_out_words,
+    ratio_limits,
+)
 from usv_tui.session.snapshot import RowView, Stats
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph, pairs
@@ -121,7 +126,7 @@ def _ratio(scene: Scene, row: RowView) -> str:
     interval = f" [{fixed(ratio.low, 4)}, {fixed(ratio.high, 4)}]"
     rounds = f" from {ratio.n:,} rounds"
     effective = "" if ratio.n_eff is None else f", worth {ratio.n_eff:,.0f} independent ones"
-    note = f"; {ratio.note}" if ratio.note else ""
+    note = "".join(f"; {part}" for part in (ratio.note, *ratio_limits(ratio)) if part)
     baseline = plain.name(row.baseline_name) if row.baseline_name else "the baseline"
     half = interval_text(ratio, scene.look.glyphs)
     return (

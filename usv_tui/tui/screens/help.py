@@ -37,6 +37,7 @@ STATES: tuple[tuple[str, str], ...] = (
     ("throttled", "The device says that power or heat limits its clock."),
     ("undecided", "Too few samples, or times too unsteady, to tell whether they drift."),
     ("drift? <N%", "No drift is seen; one below N % could not be told from the noise yet."),
+    ("ratio moves", "The rows follow the clock differently: their ratio holds for no one clock."),
     ("failed", "It raised an error; the others go on. Enter shows the traceback."),
     ("stuck", "No sample for a while: it is still inside one call."),
 )
@@ -50,6 +51,7 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
         (glyphs.faster, "faster than the baseline"),
         (glyphs.slower, "slower"),
         (glyphs.same, "the same within the practical band"),
+        (glyphs.moving, "the ratio still moves; Enter shows it at the present clock"),
         (glyphs.unsure, "not enough data to say"),
         (f"{glyphs.over} {glyphs.under}", "on the chart: samples above or below its scale"),
     )

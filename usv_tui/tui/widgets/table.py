@@ -480,6 +480,7 @@ def answer_sign(ratio: Ratio, look: Look) -> tuple[str, Style]:
         Answer.FASTER: (glyphs.faster, look.good),
         Answer.SLOWER: (glyphs.slower, look.bad),
         Answer.SAME: (glyphs.same, look.base),
+        Answer.MOVING: (glyphs.moving, look.info),
         Answer.UNDECIDED: (glyphs.unsure, look.dim),
     }[ratio.answer]
 

@@ -1,0 +1,121 @@
+"""How far the mean of correlated values may be off: one estimate for quick noise and slow wander.
+
+Noise that forgets itself within a few values is measured by its correlation time. What wanders
+more slowly shows as means of long stretches that differ by more than that noise allows; the excess
+is charged several times, since a wander of which only a few turns were seen has not shown all of
+itself. Both parts change smoothly with the data, so an interval built on them does, too.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from usv_tui.stats.basics import FloatArray, correlation_time, madn, median
+
+CLIP_SDS = 3.0
+"""Values further out than this from the median count as being there: nearly a mean on normal
+noise, nearly a median on stragglers."""
+TAU_CAUTION = 0.9
+"""Standard errors by which the correlation time is raised."""
+FEW_TURNS = 16.0
+"""With so many independent values the time they were told from is twice as long as it looks."""
+SHORT = 1.2
+"""A correlation time below this is none."""
+STRETCHES = 32
+SLOW_SCALES = (4, 8)
+"""Slow wander is looked for in means of 4/32 and 8/32 of the series."""
+SLACK = 1.3
+"""Stretches may differ by this times what the noise allows."""
+CHARGE = 4.0
+"""What they differ by beyond that counts so many times."""
+MOVING = 3.0
+"""Stretches that differ by this times what noise allows: the level moves."""
+GROWING = 2.0
+"""So does one whose long stretches differ by this times what its short ones allow, where there are
+few independent values."""
+ENOUGH = 30.0
+"""Independent values from which the correlation time can be told from a moving level."""
+TREND_SDS = 2.0
+
+
+class LongRun(NamedTuple):
+    """The mean of a series, and how well it is known."""
+
+    mean: float
+    variance: float
+    """Of the mean."""
+    shift: float
+    """By how much the mean is further off because the level drifts one way."""
+    n_eff: float
+    """Independent values that would be worth as much."""
+    excess: float
+    """Variance of long stretches over what the quick noise explains; 1 when there is no wander."""
+    growth: float
+    """Variance of long stretches over what short ones (of 32) make of it; 1 without wander."""
+    travel: float
+    """From the lowest to the highest mean of an eighth of the series."""
+
+    @property
+    def moves(self) -> bool:
+        """The level changes by more than noise does."""
+        return self.excess > MOVING or (self.n_eff < ENOUGH and self.growth > GROWING)
+
+
+def clipped(values: FloatArray, resolution: float = 0.0) -> FloatArray:
+    """The values with stragglers drawn in to 3 robust deviations (at least 4 timer steps)."""
+    centre = median(values)
+    scale = madn(values) or float(values.std())
+    limit = max(CLIP_SDS * scale, 4 * resolution)
+    return np.asarray(np.clip(values, centre - limit, centre + limit), np.float64)
+
+
+def long_run(values: FloatArray, tau: float | None = None, resolution: float = 0.0) -> LongRun:
+    """Judge a non-empty series without NaN, oldest first; `tau` is its correlation time if known.
+
+    Costs a few passes over the values; the correlation time is the dearest part.
+    """
+    x = clipped(values, resolution)
+    n = x.size
+    mean = float(x.mean())
+    x = x - mean
+    variance = float(x @ x) / max(n - 1, 1)
+    tau = correlation_time(x, ranked=False) if tau is None else max(tau, 1.0)
+    own = variance * tau * _caution(n, tau)
+    if n < 2 * STRETCHES or own <= 0:
+        n_eff = variance * n / own if own > 0 else float(n)
+        return LongRun(mean, own / n, 0.0, n_eff, 1.0, 1.0, 0.0)
+    size = n // STRETCHES
+    y = x[n - size * STRETCHES :].reshape(STRETCHES, size).mean(axis=1)
+    wander, travel = _wander(y)
+    excess, growth = size * wander / own, wander / (float(y.var(ddof=1)) or math.inf)
+    third = STRETCHES // 3
+    change = abs(float(y[-third:].mean() - y[:third].mean()))
+    noise = math.sqrt(2 * own / (third * size))
+    total = own * (1 + CHARGE * max(0.0, excess - SLACK))
+    shift = max(0.0, change - TREND_SDS * noise) / 2
+    return LongRun(mean, total / n, shift, n * variance / total, excess, growth, travel)
+
+
+def _caution(n: int, tau: float) -> float:
+    """By how much the variance is raised since the correlation time is an estimate itself.
+
+    With few independent values much of the correlation cannot have been seen.
+    """
+    factor = 1 + TAU_CAUTION * math.sqrt(2 * (10 * tau + 1) / n)
+    return factor + (FEW_TURNS * tau / n) ** 2 * (tau > SHORT)
+
+
+def _wander(y: FloatArray) -> tuple[float, float]:
+    """The largest variance (times length in y) of the means of long stretches, and their range.
+
+    From overlapping stretches, so that it does not depend on where they are cut.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(y - y.mean())])
+    largest, travel = 0.0, 0.0
+    for scale in SLOW_SCALES:
+        means = (sums[scale:] - sums[:-scale]) / scale
+        spread = float(means @ means) / means.size / (1 - scale / STRETCHES)
+        largest = max(largest, scale * spread)
+        travel = max(travel, float(means.max() - means.min()))
+    return largest, travel
