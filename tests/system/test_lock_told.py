@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from tests.fakes.clocks import UUID, FakeBoard
+from tests.fakes.clocks import NVIDIA, UUID, FakeBoard
+from usv_tui.device.lease_files import Entry, LeaseDirectory
+from usv_tui.model import ClockUndo
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = 'import time\nBENCHMARKS = {"a": lambda: time.sleep(2e-4), "b": lambda: time.sleep(3e-4)}\n'
@@ -24,7 +27,7 @@ NO_RIGHTS = 4
 class Run:
     """A headless run that locks the fake board, seen from outside."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, lock: str = "1410") -> None:
         self.folder = folder
         self.board = FakeBoard(folder / "board")
         self.err = folder / "stderr"
@@ -32,7 +35,8 @@ class Run:
         (folder / "file.py").write_text(FILE)
         self.command = [sys.executable, "-m", "tests.fakes.locked_program", "file.py"]
         self.command += ["--headless", "--device", "cpu", "--warmup", "0.1", "--inner", "1"]
-        self.command += ["--lock", "1410", "--json", "out.json", *options]
+        self.command += ["--lock", lock] if lock else []
+        self.command += ["--json", "out.json", *options]
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, until: str = "clocks: locking 1410 MHz") -> "Run":
@@ -218,3 +222,22 @@ def test_no_journal_no_lock(runs: list[Run], tmp_path: Path) -> None:
     assert run.board.calls == []
     assert "cannot keep a journal of locks" in end.out
     assert "Traceback" not in end.err
+
+
+def test_a_left_over_lock_that_cannot_be_repaired_is_told_to_the_end(
+    runs: list[Run], tmp_path: Path
+) -> None:
+    """What a dead run left locked: said at once, and under the table and in the JSON."""
+    run = Run(tmp_path, "--max-time", "1", lock="")
+    runs.append(run)
+    run.board.script(**{RESET: NO_RIGHTS})
+    undo = ClockUndo(uuid=UUID, kind="nvidia", actions=[["reset-sm"]])
+    entry = Entry.of_this_process(NVIDIA, undo, 1410, None)
+    with contextlib.closing(LeaseDirectory.open(run.journal)) as directory:
+        directory.write(msgspec.structs.replace(entry, pid=4_194_000))
+
+    end = run.start("could not be put back").finish()
+
+    assert "ERROR" in end.out
+    assert "could not be put back" in end.out
+    assert any(n["level"] == "error" for n in end.data["notices"])

@@ -214,6 +214,27 @@ def test_everybody_who_used_the_device_stands_in_the_notes_and_in_the_data():
     assert notices[0]["evidence"] == {"processes": [bob, eve], "more": 7}
 
 
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"processes": ["x"], "more": 0},
+        {"processes": [{"pid": [1]}], "more": 1},
+        {"processes": {"pid": 1}, "more": "many"},
+        {"processes": [{}], "more": None},
+        {"pids": [4711]},
+        {"pids": 3},
+    ],
+)
+def test_neighbours_of_a_damaged_session_are_no_error(evidence):
+    """Whatever stands there, a line comes of it."""
+    notice = Notice(code="shared device", at_ns=1, level="warn", evidence=evidence)
+
+    _, notes, notices = told(Noted(notice))
+
+    assert "warning" in notes
+    assert len(notices) == 1
+
+
 def test_a_flood_of_neighbours_is_bounded():
     """Processes that come and go all the time do not grow the notes."""
     store = Store()

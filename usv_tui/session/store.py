@@ -21,7 +21,6 @@ from usv_tui.model import (
     ClockState,
     DeviceInfo,
     Flag,
-    Notice,
     Reading,
     RowState,
     RunConfig,
@@ -66,8 +65,8 @@ from usv_tui.session.snapshot import (
     Series,
     Snapshot,
     Stats,
-    Told,
 )
+from usv_tui.session.told import Notes
 from usv_tui.session.wording import sentence
 from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import Probe, TelemetryData
@@ -84,9 +83,6 @@ _ENERGY_ROWS = 4
 _CHANGES_NS = 2 * NS_PER_S
 _PROBE_NEAR_NS = NS_PER_S // 5
 _LOOK_BACK_NS = 60 * NS_PER_S
-_MOST_NEIGHBOURS = 32
-_MOST_TOLD = 200
-"""Different things that are told of a run; each of a code and a row once, with its count."""
 
 
 class Store:
@@ -129,10 +125,7 @@ class Store:
         self._skipped: list[tuple[str, str]] = []
         self._log: deque[LogLine] = deque(maxlen=_LOG_LINES)
         self._log_total = 0
-        self._told: dict[tuple[str, str], Told] = {}
-        self._not_told = 0
-        self._neighbours: dict[Any, dict[str, Any]] = {}
-        self._more_neighbours = 0
+        self._notes = Notes()
         self._epochs: list[EpochView] = []
         self._gaps: list[tuple[int, int, str]] = []
         self._marks: list[tuple[int, str]] = []
@@ -287,24 +280,10 @@ class Store:
         if row is not None and notice.evidence.get("badge") is not False:
             row.badges[notice.code] = str(notice.evidence.get("badge") or notice.code)
         name = row.info.name if row else ""
-        if notice.level == "info":
-            self.log(notice.at_ns, "event", sentence(notice, name))
-        else:
-            line = sentence(notice)
-            if notice.code == "shared device" and notice.evidence.get("processes"):
-                notice = self._with_earlier_neighbours(notice)
-            text, evidence = sentence(notice), notice.evidence
-            self.tell(notice.at_ns, notice.level, notice.code, text, evidence, name, line)
-
-    def _with_earlier_neighbours(self, notice: Notice) -> Notice:
-        """The news are who is there now; the note is everybody who ever was."""
-        for process in notice.evidence["processes"]:
-            known = self._neighbours.get(process.get("pid"))
-            if known is not None or len(self._neighbours) < _MOST_NEIGHBOURS:
-                self._neighbours[process.get("pid")] = (known or {}) | process
-        self._more_neighbours = max(self._more_neighbours, int(notice.evidence.get("more") or 0))
-        evidence = {"processes": list(self._neighbours.values()), "more": self._more_neighbours}
-        return msgspec.structs.replace(notice, evidence=evidence)
+        kind = "event" if notice.level == "info" else notice.level
+        self.log(notice.at_ns, kind, sentence(notice, name))
+        if notice.level != "info":
+            self._notes.add_notice(notice, name)
 
     def _on_error(self, record: BenchError) -> None:
         self.failed = True
@@ -367,24 +346,10 @@ class Store:
         code: str,
         text: str,
         evidence: Mapping[str, Any] | None = None,
-        row: str = "",
-        line: str = "",
     ) -> None:
-        """What nobody may overlook: a line in the log now, and a note under the final table.
-
-        `line` is what the log says, where that is not the note's text.
-        """
-        self.log(at_ns, level, f"{row}: {line or text}" if row else line or text)
-        before = self._told.get((code, row))
-        if before is None and len(self._told) >= _MOST_TOLD:
-            self._not_told += 1
-            return
-        count = before.times + 1 if before else 1
-        first_ns = before.at_ns if before else at_ns
-        worst = "error" if before is not None and before.level == "error" else level
-        self._told[code, row] = Told(
-            code, worst, row, first_ns, count, plain.cut(text), dict(evidence or {})
-        )
+        """What nobody may overlook: a line in the log now, and a note under the final table."""
+        self.log(at_ns, level, text)
+        self._notes.add(at_ns, level, code, text, evidence or {})
 
     def reopen_epoch(self) -> None:
         """At the end: an epoch too young to have a counted sample gives way to the one before it.
@@ -691,9 +656,9 @@ class Store:
             solo_low_mhz=dict(self._analysis.solo_low_mhz),
             log=tuple(self._log),
             log_total=self._log_total,
-            told=tuple(self._told.values()),
-            not_told=self._not_told,
-            neighbours=tuple(self._neighbours.values()),
+            told=self._notes.told,
+            not_told=self._notes.left_out,
+            neighbours=self._notes.neighbours,
             epochs=tuple(self._epochs),
             skipped=tuple(self._skipped),
             progress=self.progress,

@@ -100,7 +100,7 @@ def sentence(notice: Notice, row_name: str = "") -> str:
     words = _SENTENCES.get(notice.code, _as_it_is(notice.code))
     try:
         text = words(notice.evidence)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         text = _as_it_is(notice.code)(notice.evidence)
     return f"{row_name}: {text}" if row_name else text
 
