@@ -194,6 +194,7 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
         "max_time_s": args.max_time,
         "inner": args.inner,
         "target_window_s": args.target_window,
+        "row_timeout_s": args.row_timeout,
         "warmup_max_s": args.warmup,
         "seed": secrets.randbelow(1 << 31) if args.seed is None else args.seed,
         "cache": args.cache,
@@ -259,7 +260,7 @@ class _Plan:
         from usv_tui import environment, model, terminal, watch
         from usv_tui.device.clocks import controller_for
         from usv_tui.engine import gate as gate_module
-        from usv_tui.session import controller, goal, live
+        from usv_tui.session import controller, goal, live, relay
         from usv_tui.session import desk as desk_module
 
         args = self._args
@@ -271,14 +272,18 @@ class _Plan:
         )
         simulation = self._simulation
         prepared, card = (None, None) if simulation is None else simulation.start()
-        source: live.ThreadSource | live.ChildSource
-        if args.isolate and simulation is None:
-            source = live.ChildSource(request, log_fd=1 if self._capture else 2)
-        else:
-            source = live.ThreadSource(request, gate, prepared=prepared)
+        pids: list[int] = []
+
+        def make(asked: model.WorkRequest) -> live.ThreadSource | live.ChildSource:
+            if not args.isolate:
+                return live.ThreadSource(asked, gate, prepared=prepared)
+            child = live.ChildSource(asked, log_fd=1 if self._capture else 2)
+            pids.append(child.pid)
+            return child
+
+        source = relay.Relay(make, request, is_process=args.isolate)
         make_watcher = None
         if not args.no_telemetry:
-            pids = [source.pid] if isinstance(source, live.ChildSource) else []
             make_watcher = watch.watcher_for(None if card is None else card.telemetry, pids)
         session = controller.LiveSession(
             source,

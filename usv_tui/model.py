@@ -155,6 +155,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Calls per window; None calibrates to `target_window_s`."""
     target_window_s: float | None = None
     """None takes 1 ms, or what gives the narrowest ratio on this machine."""
+    row_timeout_s: float = 300.0
+    """Seconds that an import, a set-up or one call may take before its row is given up."""
     warmup_max_s: float = 10.0
     """Warm-up ends when rows and clock have levelled, and at the latest after this."""
     seed: int = 0
@@ -184,6 +186,11 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
     """auto, cpu, cuda, cuda:N, or sim:CARD[:SCENARIO]."""
     select: list[str] = []
     config: RunConfig
+    retired: list[int] = []
+    """Rows that must not be touched: a worker before this one died or hung in them."""
+    done: dict[int, int] = {}
+    """Samples that rows have from a worker before this one, where they are counted."""
+    first_round: int = 0
 
 
 class BenchInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -169,6 +169,14 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     stop = parser.add_argument_group("when to stop")
     add = stop.add_argument
     add("--iters", type=positive_int, default=None, metavar="N", help="samples a row")
+    add(
+        "--row-timeout",
+        type=positive_float,
+        default=300.0,
+        metavar="S",
+        help="seconds for the import, and for each set-up and call, after which that row is given "
+        "up and the others go on (default 300)",
+    )
     add("--max-time", type=positive_float, default=None, metavar="S", help="seconds of measuring")
     add(
         "--until",

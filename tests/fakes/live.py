@@ -4,6 +4,7 @@ from usv_tui.engine.gate import Gate
 from usv_tui.model import RunConfig
 from usv_tui.records import AnyRecord, Command
 from usv_tui.session.controller import LiveSession
+from usv_tui.session.live import Loss
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 BEGIN_NS = 5 * NS_PER_S
@@ -16,6 +17,8 @@ class FakeSource:
         self.queue: list[AnyRecord] = []
         self.commands: list[Command] = []
         self.running: tuple[int, ...] | None = ()
+        self.stacks = 0
+        self.losses: list[Loss] = []
         self.is_over = True
         """Whether it ends when it is closed."""
         self.last_words: list[AnyRecord] = []
@@ -33,6 +36,14 @@ class FakeSource:
     def current(self) -> tuple[int, ...] | None:
         """The rows inside a call."""
         return self.running
+
+    def tell_stack(self) -> None:
+        """Noted."""
+        self.stacks += 1
+
+    def give_up(self, loss: Loss) -> None:
+        """Noted."""
+        self.losses.append(loss)
 
     def close(self, timeout_s: float) -> bool:
         """Say the last words."""

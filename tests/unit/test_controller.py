@@ -505,6 +505,59 @@ def test_the_first_call_after_standing_still_is_not_stuck(why):
     assert log(session, "warn") == []
 
 
+def seconds_told(session, code):
+    """After how many seconds a notice of this code came, each time."""
+    return [n.text for n in session.store.snapshot(0).log if code in n.text]
+
+
+def test_a_hang_is_told_again_with_growing_intervals_and_its_stack_once():
+    """At 10, 20 and 40 s, so that a hang for ever is neither silent nor a flood."""
+    session, source, clock = open_session()
+    measuring(source)
+    session.pump()
+    source.running = (1,)
+    for _ in range(50):
+        clock.advance(NS_PER_S)
+        session.pump()
+
+    told = seconds_told(session, "no sample for")
+    seconds = [float(text.split(" for ")[1].split()[0]) for text in told]
+    assert seconds == pytest.approx([10, 20, 40], abs=1)
+    assert source.stacks == 1
+    assert source.losses == []
+
+
+@pytest.mark.parametrize("state", [RowState.PREPARING, RowState.COMPILING, RowState.WAITING])
+def test_a_set_up_that_does_not_end_is_told_and_given_up(state):
+    """Before measuring, too: told at 10 s with its row, given up when its time is over."""
+    session, source, clock = open_session(config=RunConfig(row_timeout_s=30.0))
+    source.queue += [fake.row(0, "a"), fake.phase("priming"), State(BEGIN_NS, 0, state)]
+    session.pump()
+    source.running = (0,)
+    for _ in range(31):
+        clock.advance(NS_PER_S)
+        session.pump()
+
+    assert len(seconds_told(session, "a: ")) == 2
+    [loss] = source.losses
+    assert (loss.bench, loss.kind) == (0, "hang")
+    assert "did not end within 30 s" in loss.what
+
+
+def test_an_import_that_does_not_end_is_told_and_given_up():
+    """The file is named, and its end is a mistake of the file's."""
+    session, source, clock = open_session(config=RunConfig(row_timeout_s=30.0))
+    source.queue += [fake.phase("importing", detail="file.py")]
+    session.pump()
+    for _ in range(31):
+        clock.advance(NS_PER_S)
+        session.pump()
+
+    assert len(seconds_told(session, "the import of file.py has not returned")) == 2
+    [loss] = source.losses
+    assert (loss.bench, loss.exit_code) == (None, 2)
+
+
 # -- what the statistics say
 
 

@@ -9,12 +9,22 @@ from usv_tui.engine.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import Command, Fault, Progress, Samples
 from usv_tui.session.live import ChildSource, ThreadSource, read_frame, write_frame
+from usv_tui.session.relay import Relay
 
 
 def request(path, **config):
     """A short request for the CPU."""
     config = RunConfig(**({"warmup_max_s": 0.0, "inner": 1} | config))
     return WorkRequest(path=str(path), device="cpu", config=config)
+
+
+def isolated(path, **config):
+    """A source that measures in processes of its own."""
+
+    def make(asked):
+        return ChildSource(asked, log_fd=os.open(os.devnull, os.O_WRONLY))
+
+    return Relay(make, request(path, **config), is_process=True)
 
 
 @pytest.fixture
@@ -137,8 +147,8 @@ def test_the_row_inside_a_call_can_be_told(hanging):
 def test_a_process_that_dies_is_a_fault_that_says_how(tmp_path):
     """Killed from outside, the child's end is a record: the front end goes on."""
     path = tmp_path / "dies.py"
-    path.write_text("import os\nBENCHMARKS = {'f': lambda: os._exit(9)}\n")
-    source = ChildSource(request(path), log_fd=os.open(os.devnull, os.O_WRONLY))
+    path.write_text("import os\nos._exit(9)\n")
+    source = isolated(path)
     records = []
 
     source.start()
@@ -154,7 +164,7 @@ def test_a_command_to_a_dead_process_is_no_error(tmp_path):
     """A key pressed after the child has died does nothing."""
     path = tmp_path / "dies.py"
     path.write_text("import os\nos._exit(3)\n")
-    source = ChildSource(request(path), log_fd=os.open(os.devnull, os.O_WRONLY))
+    source = isolated(path)
     records = []
     source.start()
     wait_until(lambda: ended(all_of(source, records)))

@@ -81,7 +81,7 @@ class AmdTelemetry:
         self._identity = identity
         self._sys = Path(sys_root)
         self._time = time_source or MonotonicTime()
-        self._own_pids = frozenset((os.getpid(), *own_pids))
+        self._own_pids = own_pids
         self._reset()
 
     def _reset(self) -> None:
@@ -460,7 +460,7 @@ class AmdTelemetry:
     def _read_others(self) -> None:
         rows = kfd_processes(self._sys, self._kfd_ids)
         memory = self._info.memory_bytes if self._info is not None else None
-        found, reason = foreign_pids(rows, self._own_pids, memory)
+        found, reason = foreign_pids(rows, frozenset((os.getpid(), *self._own_pids)), memory)
         if found is None:
             self._board.absent("others", reason)
         else:

@@ -137,7 +137,7 @@ class NvmlTelemetry:
         self._identity = identity
         self._nvml = Nvml(library_path)
         self._time = time_source or MonotonicTime()
-        self._own_pids = frozenset((os.getpid(), *own_pids))
+        self._own_pids = own_pids
         self._board = SensorBoard(_FIELDS)
         self._quantities: list[_Quantity] = []
         self._handle: Any = None
@@ -539,7 +539,7 @@ class NvmlTelemetry:
                     raise
         total = self._info.memory_bytes if self._info is not None else None
         pids = [(row.pid, row.usedGpuMemory) for row in rows]
-        found, reason = foreign_pids(pids, self._own_pids, total)
+        found, reason = foreign_pids(pids, frozenset((os.getpid(), *self._own_pids)), total)
         if found is None:
             raise _Unknowable(reason)
         return Others.of(found, pids)

@@ -9,8 +9,9 @@ import gc
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,6 +35,7 @@ from usv_tui.engine.tuning import (
     warmth_finding,
     window_finding,
 )
+from usv_tui.engine.where import Where
 from usv_tui.engine.window import DEFAULT_S
 from usv_tui.errors import UsageError, one_line
 from usv_tui.model import BenchInfo, Benchmark, CacheMode, Flag, Notice, RowState, RunConfig, Suite
@@ -67,6 +69,7 @@ _RAMP_NS = NS_PER_S
 _UNTIMED_CALLS = 3
 _UNTIMED_BUDGET_NS = 5_000_000
 _COLLECT_NS = NS_PER_S
+_TOLD_REST_NS = 5 * NS_PER_S
 _SLOW_NS = NS_PER_S // 2
 """A row whose window costs more is not called untimed: its first calls are its samples."""
 _LONG_ROUND_NS = NS_PER_S // 10
@@ -82,6 +85,10 @@ _FATAL_WORDS = (
     "illegal instruction",
     "hardware stack error",
 )
+
+
+class LeftBehind(SystemExit):
+    """Raised by `emit` in a worker that was given up: whatever it was in, it ends silently."""
 
 
 class Row:
@@ -128,6 +135,14 @@ class Row:
         return self.slot is not None and self.is_on and not self.is_failed
 
 
+class Resumed(NamedTuple):
+    """What a worker before this one, which died or hung, leaves to it."""
+
+    retired: frozenset[int] = frozenset()
+    done: Mapping[int, int] = MappingProxyType({})
+    first_round: int = 0
+
+
 class Runner:
     """Times one suite. `run` returns the reason why it stopped."""
 
@@ -143,6 +158,8 @@ class Runner:
         gate: Gate | None = None,
         time_source: TimeSource | None = None,
         make_flusher: Callable[[], Flusher] | None = None,
+        where: Where | None = None,
+        resumed: Resumed | None = None,
     ) -> None:
         self._suite = suite
         self._config = config
@@ -158,7 +175,9 @@ class Runner:
         self._schedule: Schedule[Slot] = Schedule({}, config.seed)
         self._solo: int | None = None
         self._pace = Pace.parse(config.pace)
-        self._round = 0
+        self._where = where
+        self._resumed = resumed or Resumed()
+        self._round = self._resumed.first_round
         self._round_ns = 0.0
         self._window_s = DEFAULT_S
         self._work_ns = 0.0
@@ -199,6 +218,10 @@ class Runner:
                 self._warm_up(began_ns)
                 self._tune()
                 self._measure(began_ns)
+        except LeftBehind:
+            # Another worker measures by now: its gate and its collector are none of ours.
+            self._gate, was_enabled = Gate(), False
+            raise
         finally:
             self._gate.unman()
             if was_enabled:
@@ -244,7 +267,11 @@ class Runner:
             self._take_commands()
             if self._stop_reason:
                 return
+            if row.is_failed:
+                continue
+            self._enter(row)
             result = self._prime(row)
+            self._enter(None)
             # Only what a check will look at stays in memory.
             if row.check is not None or row.benchmark.is_baseline:
                 results[row.bench] = result
@@ -259,7 +286,9 @@ class Runner:
             if self._stop_reason:
                 return
             if row.slot is not None and not row.is_failed:
+                self._enter(row)
                 self._calibrate(row, is_hurried=self._time.now_ns() > until_ns)
+                self._enter(None)
         self._set_inner(self._target_s)
         self._reschedule()
         if not any(row.slot is not None and not row.is_failed for row in self._rows):
@@ -287,6 +316,13 @@ class Runner:
                 control_of=row.control_of,
             )
             self._emit(Bench(self._time.now_ns(), info))
+            row.is_failed = row.bench in self._resumed.retired
+            row.n = self._resumed.done.get(row.bench, 0)
+
+    def _enter(self, row: Row | None) -> None:
+        """From here on the code of this row runs."""
+        if self._where is not None:
+            self._where.at(None if row is None else row.bench)
 
     def _state(self, row: Row, state: RowState, detail: str = "") -> None:
         self._emit(State(self._time.now_ns(), row.bench, state, detail))
@@ -366,8 +402,10 @@ class Runner:
                 continue
             mine, wanted = results.get(row.bench), results.get(base.bench)
             try:
+                self._enter(row)
                 verdict = check(mine, wanted)
                 leave_if_copy()
+                self._enter(None)
                 if verdict is False:
                     raise AssertionError(f"check: the result differs from {base.name}'s")
             except BaseException as error:  # noqa: BLE001  a check may raise anything
@@ -705,7 +743,9 @@ class Runner:
             flag = int(Flag.WARMUP)
         elif start_ns < self._ramp_until_ns:
             flag = int(Flag.RAMP)
-        slots = schedule.block(rounds)
+        slots: Sequence[Slot] = schedule.block(rounds)
+        if self._where is not None:
+            slots = self._where.along(slots)
         if rounds == 1 and self._is_long_round(slots):
             failure = self._run_long_round(slots, flag)
         else:
@@ -713,6 +753,8 @@ class Runner:
             leave_if_copy(None if failure is None else failure[1])
             if self._unsampled and not flag and failure is None:
                 self._unsampled.difference_update([slot.bench for slot in slots])
+        if not self._timer.queued_ns():
+            self._enter(None)
         self._round += rounds
         took = (now() - start_ns) / rounds
         self._round_ns = took if not self._round_ns else 0.7 * self._round_ns + 0.3 * took
@@ -730,14 +772,15 @@ class Runner:
                 continue
             row = self._rows[slot.bench]
             start_ns = now()
+            self._enter(row)
             failure = self._timer.enqueue(self._round, [slot], size, flag)
             leave_if_copy(None if failure is None else failure[1])
             if failure is not None:
                 return failure
             if not flag:
                 self._unsampled.discard(slot.bench)
+            self._drain(wait=row.is_slow)
             if row.is_slow:
-                self._drain(wait=True)
                 self._weigh(row, now() - start_ns)
         return None
 
@@ -914,10 +957,15 @@ class Runner:
         start_ns = self._time.now_ns()
         self._gate.unman()
         self._wake.clear()
+        is_long = wait_ns > _TOLD_REST_NS
+        if is_long:
+            self._progress("resting", f"{wait_ns / NS_PER_S:.3g} s")
         if not self._commands:
             self._time.wait(self._wake, wait_ns)
         self._gate.man()
         self._emit(Gap(start_ns, self._time.now_ns(), f"pace {self._pace.spec}"))
+        if is_long:
+            self._progress("warming" if self._is_warming else "measuring")
 
     def _cool_down(self) -> None:
         """Stand still until it is cool, and say what is waited for; give up after two minutes."""

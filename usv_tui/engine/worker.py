@@ -24,8 +24,9 @@ from usv_tui.engine.copies import leave_if_copy, no_copies
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.memory import watch_memory
 from usv_tui.engine.roofline import cpu_roofline, facts_of, roofline_of
-from usv_tui.engine.runner import Runner
+from usv_tui.engine.runner import LeftBehind, Resumed, Runner
 from usv_tui.engine.timers import Timer, WallTimer
+from usv_tui.engine.where import Where
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
 from usv_tui.model import Notice, RunConfig, Suite, WorkRequest
 from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
@@ -55,12 +56,15 @@ def work(
     gate: Gate,
     time_source: TimeSource | None = None,
     prepared: Prepared | None = None,
+    where: Where | None = None,
 ) -> None:
     """Measure `request` until it is done or stopped. Always ends with a `Progress("ended")`."""
     clock = time_source or MonotonicTime()
     try:
         with no_copies():
-            reason = _work(request, emit, commands, wake, gate, clock, prepared)
+            reason = _work(request, emit, commands, wake, gate, clock, prepared, where)
+    except LeftBehind:
+        raise
     except UsvError as error:
         leave_if_copy(error)
         emit(Fault(clock.now_ns(), int(error.exit_code), error.message, error.hint))
@@ -83,6 +87,7 @@ def _work(
     gate: Gate,
     clock: TimeSource,
     prepared: Prepared | None,
+    where: Where | None,
 ) -> str:
     torch: Any = None
     if prepared is not None:
@@ -110,6 +115,8 @@ def _work(
         wake=wake,
         gate=gate,
         time_source=clock,
+        where=where,
+        resumed=Resumed(frozenset(request.retired), request.done, request.first_round),
         make_flusher=lambda: prepared.flusher if prepared else make_flusher(config, torch),
     )
     return runner.run()

@@ -7,6 +7,7 @@ library prints at import is kept. Records are written between rounds.
 import contextlib
 import ctypes
 import faulthandler
+import mmap
 import os
 import signal
 import sys
@@ -18,11 +19,12 @@ import msgspec
 from usv_tui import signals
 from usv_tui.engine.copies import no_copies
 from usv_tui.engine.gate import Gate
+from usv_tui.engine.where import Where, stack_of
 from usv_tui.engine.worker import work
 from usv_tui.model import WorkRequest
-from usv_tui.records import AnyRecord, Command, Samples, encode_batch
+from usv_tui.records import AnyRecord, Command, Output, Samples, encode_batch
 from usv_tui.session.capture import NoKeyboard
-from usv_tui.session.live import read_frame, write_frame
+from usv_tui.session.live import WHERE_BYTES, read_frame, write_frame
 from usv_tui.timesource import MonotonicTime
 
 _FLUSH_NS = 10_000_000
@@ -81,12 +83,17 @@ def main() -> int:
     if first is None:
         return 0
     request = msgspec.msgpack.decode(first, type=WorkRequest)
+    measuring = threading.get_ident()
     commands: deque[Command] = deque()
     wake = threading.Event()
 
     def listen() -> None:
         while (data := read_frame(commands_pipe)) is not None:
             command = msgspec.msgpack.decode(data, type=Command)
+            if command.verb == "stack":
+                for line in stack_of(measuring):
+                    sender.emit(Output(MonotonicTime.now_ns(), line))
+                continue
             commands.append(command)
             wake.set()
             if command.verb == "stop":
@@ -95,8 +102,11 @@ def main() -> int:
         wake.set()
 
     threading.Thread(target=listen, name="usv-commands", daemon=True).start()
+    where_fd = int(os.environ.pop("USV_TUI_WHERE_FD"))
+    shared = memoryview(mmap.mmap(where_fd, WHERE_BYTES)).cast("i")
+    os.close(where_fd)
     with no_copies(records_fd):
-        work(request, sender.emit, commands, wake, Gate())
+        work(request, sender.emit, commands, wake, Gate(), where=Where(shared))
     sender.flush()
     return 0
 

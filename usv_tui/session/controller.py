@@ -14,24 +14,20 @@ from usv_tui.engine.diagnosis import Diagnosis
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.roofline import roofline_from
 from usv_tui.errors import ExitCode
-from usv_tui.model import Advice, Notice, RowState, RunConfig
+from usv_tui.model import Advice, Notice, RunConfig
 from usv_tui.records import (
     SCHEMA,
     Advised,
     AnyRecord,
-    BenchError,
     Chosen,
     Command,
     Device,
     End,
     Fault,
-    Gap,
     Mark,
     Noted,
     Output,
-    Progress,
     Start,
-    State,
     Telemetry,
 )
 from usv_tui.session.capture import OutputCapture
@@ -42,16 +38,14 @@ from usv_tui.session.live import RecordSource
 from usv_tui.session.row_store import MAX_WINDOW
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.session.store import Store
+from usv_tui.session.watchdog import Watchdog
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
-STUCK_NS = 10 * NS_PER_S
 _FLUSH_NS = NS_PER_S // 2
 _ROWS_A_LOOK = 4
 """Rows diagnosed in one analysis."""
 _REST_NS = 60 * NS_PER_S
 """Measuring paused for so long lets the sensors rest, too: polling keeps an idle device awake."""
-_OVERDUE_NS = 3 * NS_PER_S
-"""How long after its limit a run waits for the call that it is in."""
 _OUTPUT_LINES = 200
 """Lines of user output taken into the log at one pump; the file keeps all."""
 
@@ -125,14 +119,7 @@ class LiveSession:
         self._diagnosis = Diagnosis()
         self._told_untrusted = False
         self._temp_sent: float | None = None
-        self._stuck: set[int] = set()
-        self._told_stuck = False
-        self._first_calls: dict[int, float] = {}
-        self._max_time_s = config.max_time_s
-        self._began_ns: int | None = None
-        self._due_ns: int | None = None
-        self._busy_since_ns = 0
-        """Since when samples can be expected: not while measuring stood still on purpose."""
+        self._watchdog = Watchdog(self.store, source, config, self._time.now_ns())
         self._is_paused = False
         self._paused_ns = 0
         self._is_resting = False
@@ -163,6 +150,8 @@ class LiveSession:
     def pump(self) -> bool:
         """Take in everything new; True when there was something."""
         records = self._source.drain()
+        for record in records:
+            self._watchdog.hear(record, self._time.now_ns())
         records += [self._watched.popleft() for _ in range(len(self._watched))]
         now_ns = self._time.now_ns()
         records += self._output(now_ns)
@@ -173,8 +162,6 @@ class LiveSession:
                 self._diagnosis.know(roofline_from(record.identity))
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
-            elif isinstance(record, Gap | Progress):
-                self._busy_since_ns = now_ns
             elif isinstance(record, Telemetry):
                 self._tell_temperature(record.reading.temp_c)
                 if self.desk is not None:
@@ -182,9 +169,9 @@ class LiveSession:
             elif isinstance(record, Device) and self.desk is not None:
                 self.desk.on_device(record.info)
         records += self._from_desk()
-        records += self._look_for_hang(now_ns)
-        records += self._look_for_overdue(now_ns)
-        records += self._look_for_long_first_calls(now_ns)
+        records += self._watchdog.look(
+            now_ns, is_paused=self._is_paused, is_due=self.outcome is not None
+        )
         self._take(records)
         self._find_baseline(now_ns)
         if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
@@ -270,87 +257,6 @@ class LiveSession:
         if temp_c is not None and temp_c != self._temp_sent:
             self._temp_sent = temp_c
             self._source.command(Command("temp", f"{temp_c:g}"))
-
-    def _look_for_hang(self, now_ns: int) -> list[AnyRecord]:
-        last_ns = max(self.store.last_sample_ns, self._busy_since_ns)
-        measuring = self.store.phase in ("warming", "measuring") and not self._is_paused
-        if not measuring or now_ns - last_ns < STUCK_NS:
-            back = [
-                State(now_ns, bench, RowState.RUNNING)
-                for bench in self._stuck
-                if self.store.rows[bench].state is RowState.STUCK
-            ]
-            self._stuck.clear()
-            return list(back)
-        seconds = (now_ns - last_ns) / NS_PER_S
-        records: list[AnyRecord] = []
-        current = self._source.current()
-        if current is None and not self._told_stuck:
-            # A process of its own does not tell which row it is in.
-            self._told_stuck = True
-            evidence = {"seconds": seconds}
-            records.append(
-                Noted(Notice(code="stuck", at_ns=now_ns, level="warn", evidence=evidence))
-            )
-        for bench in current or ():
-            if bench in self.store.rows and bench not in self._stuck:
-                self._stuck.add(bench)
-                notice = Notice(
-                    code="stuck",
-                    at_ns=now_ns,
-                    bench=bench,
-                    level="warn",
-                    evidence={"seconds": seconds, "badge": False},
-                )
-                records.append(Noted(notice))
-            if bench in self._stuck:
-                records.append(State(now_ns, bench, RowState.STUCK, f"{seconds:.0f} s"))
-        return records
-
-    def _look_for_overdue(self, now_ns: int) -> list[AnyRecord]:
-        """A call that hangs must not outlive the run's limit: the session ends without it."""
-        if self.store.phase not in ("warming", "measuring") or self._is_paused:
-            return []
-        if self._began_ns is None:
-            self._began_ns = now_ns
-        limit_s = self._max_time_s
-        is_due = self.outcome is not None or (
-            limit_s is not None and now_ns - self._began_ns > limit_s * NS_PER_S
-        )
-        if not is_due:
-            self._due_ns = None
-            return []
-        self._due_ns = self._due_ns or now_ns
-        quiet_ns = now_ns - max(self._due_ns, self.store.last_sample_ns)
-        if quiet_ns < _OVERDUE_NS:
-            return []
-        what = "still inside one call when its time was over"
-        records: list[AnyRecord] = [
-            BenchError(now_ns, bench, "hang", f"hang: {what}")
-            for bench in self._source.current() or ()
-        ]
-        self.store.failed = True
-        return [*records, Progress(now_ns, "ended", f"time over, {what}")]
-
-    def _look_for_long_first_calls(self, now_ns: int) -> list[AnyRecord]:
-        """A first call may compile for minutes: say so, row by row, and again as it gets longer."""
-        records: list[AnyRecord] = []
-        if self.store.phase != "priming":
-            return records
-        for bench, row in self.store.rows.items():
-            if row.state not in (RowState.PREPARING, RowState.COMPILING):
-                continue
-            seconds = (now_ns - row.state_ns) / NS_PER_S
-            told = self._first_calls.get(bench, STUCK_NS / NS_PER_S / 2)
-            if seconds >= 2 * told:
-                self._first_calls[bench] = seconds
-                evidence = {"seconds": seconds, "state": str(row.state), "badge": False}
-                records.append(
-                    Noted(
-                        Notice(code="long first call", at_ns=now_ns, bench=bench, evidence=evidence)
-                    )
-                )
-        return records
 
     def _look_at_journal(self, now_ns: int) -> None:
         assert self.journal is not None

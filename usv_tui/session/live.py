@@ -4,24 +4,28 @@ Both carry the same records and take the same commands; see `engine.worker`.
 """
 
 import contextlib
+import mmap
 import os
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections import deque
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 import msgspec
 
 from usv_tui.engine.gate import Gate
+from usv_tui.engine.runner import LeftBehind
+from usv_tui.engine.where import Where, row_of, stack_of
 from usv_tui.engine.worker import Prepared, work
 from usv_tui.errors import ExitCode
 from usv_tui.model import WorkRequest
-from usv_tui.records import AnyRecord, Command, Fault, Progress
+from usv_tui.records import AnyRecord, Command, Fault, Output, Progress
 from usv_tui.timesource import MonotonicTime, TimeSource
 
 _BOOT = """\
@@ -31,9 +35,23 @@ from usv_tui.session.child import main
 sys.exit(main())
 """
 """The folder that the program is run from is no place of modules; that of this package is one."""
+_LAST_WORDS_S = 0.3
+WHERE_BYTES = mmap.PAGESIZE
 _LENGTH = struct.Struct("<I")
 _records = msgspec.msgpack.Decoder(list[AnyRecord])
 _encoder = msgspec.msgpack.Encoder()
+
+
+class Loss(NamedTuple):
+    """How a worker was lost, and in which row's code."""
+
+    kind: str
+    """SIGSEGV, exit, hang …"""
+    what: str
+    """In words."""
+    bench: int | None = None
+    hint: str = ""
+    exit_code: int = int(ExitCode.WORKER_LOST)
 
 
 class RecordSource(Protocol):
@@ -49,6 +67,14 @@ class RecordSource(Protocol):
 
     def current(self) -> tuple[int, ...] | None:
         """Ids of the rows whose callable is running now; None when nothing can be told."""
+        ...
+
+    def tell_stack(self) -> None:
+        """Let what the worker is in come as lines of output."""
+        ...
+
+    def give_up(self, loss: Loss) -> None:
+        """The worker is lost in a call that does not return: leave it behind."""
         ...
 
     def close(self, timeout_s: float) -> bool:
@@ -69,11 +95,13 @@ class ThreadSource:
         self._queue: deque[AnyRecord] = deque()
         self._commands: deque[Command] = deque()
         self._wake = threading.Event()
+        self.loss: Loss | None = None
+        """Set when the worker was given up."""
         self._thread = threading.Thread(
             target=work,
             args=(
                 request,
-                self._queue.append,
+                self._emit,
                 self._commands,
                 self._wake,
                 gate,
@@ -98,15 +126,24 @@ class ThreadSource:
         self._commands.append(command)
         self._wake.set()
 
+    def _emit(self, record: AnyRecord) -> None:
+        if self.loss is not None:
+            raise LeftBehind
+        self._queue.append(record)
+
     def current(self) -> tuple[int, ...] | None:
         """Looks at the thread's stack: costs the timed path nothing."""
-        frame = sys._current_frames().get(self._thread.ident or -1)  # noqa: SLF001  documented
-        while frame is not None:
-            slot = frame.f_locals.get("slot")
-            if slot is not None and hasattr(slot, "bench"):
-                return (int(slot.bench),)
-            frame = frame.f_back
-        return None
+        bench = row_of(self._thread.ident or -1)
+        return None if bench is None else (bench,)
+
+    def tell_stack(self) -> None:
+        """Look at the thread's stack."""
+        now_ns = MonotonicTime.now_ns()
+        self._queue.extend(Output(now_ns, line) for line in stack_of(self._thread.ident or -1))
+
+    def give_up(self, loss: Loss) -> None:
+        """It ends when its call returns, if ever, and says nothing more."""
+        self.loss = loss
 
     def close(self, timeout_s: float) -> bool:
         """Ask it to stop; a call that hangs is left behind."""
@@ -119,22 +156,29 @@ class ChildSource:
     """The loop in a process of its own: survives a segfault and a lost device context."""
 
     def __init__(self, request: WorkRequest, log_fd: int) -> None:
+        self.loss: Loss | None = None
+        """Set when the process is gone before its last word, and nobody asked it to go."""
         self._time = MonotonicTime()
         self._queue: deque[AnyRecord] = deque()
         self._has_ended = False
         """The loop has said its last word: how the process leaves does not matter any more."""
         self._is_closing = False
         read_fd, write_fd = os.pipe()
-        environment = dict(os.environ, USV_TUI_RECORDS_FD=str(write_fd))
+        where_file, self._where = _shared_where()
+        where_fd = where_file.fileno()
+        environment = dict(
+            os.environ, USV_TUI_RECORDS_FD=str(write_fd), USV_TUI_WHERE_FD=str(where_fd)
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-u", "-c", _BOOT, str(Path(__file__).parents[2])],
             stdin=subprocess.PIPE,
             stdout=log_fd,
             stderr=log_fd,
-            pass_fds=(write_fd,),
+            pass_fds=(write_fd, where_fd),
             env=environment,
         )
         os.close(write_fd)
+        where_file.close()
         self._pipe = os.fdopen(read_fd, "rb")
         self._send(_encoder.encode(request))
         self._reader = threading.Thread(target=self._read, name="usv-records", daemon=True)
@@ -183,18 +227,8 @@ class ChildSource:
             self._has_ended |= any(isinstance(r, Progress) and r.phase == "ended" for r in records)
             self._queue.extend(records)
         code = self._process.wait()
-        if not self._has_ended and not self._is_closing:
-            now_ns = self._time.now_ns()
-            what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            self._queue.append(
-                Fault(
-                    now_ns,
-                    int(ExitCode.WORKER_LOST),
-                    f"the measuring process died: {what}",
-                    "the samples until then are kept; its last output is in the log",
-                )
-            )
-            self._queue.append(Progress(now_ns, "ended", f"worker lost: {what}"))
+        if not self._has_ended and not self._is_closing and self.loss is None:
+            self.loss = _loss_of(code, self._where.bench)
 
     def drain(self) -> list[AnyRecord]:
         """Everything new, in order."""
@@ -206,8 +240,21 @@ class ChildSource:
         self._send(_encoder.encode(command))
 
     def current(self) -> tuple[int, ...] | None:
-        """The child does not tell."""
-        return None
+        """It is written where it can be read from here."""
+        bench = self._where.bench
+        return None if bench is None else (bench,)
+
+    def tell_stack(self) -> None:
+        """The process looks at its own stack, as far as its interpreter is free."""
+        self.command(Command("stack"))
+
+    def give_up(self, loss: Loss) -> None:
+        """It is ended: with its stacks in the log where it still can, by force where not."""
+        self.loss = loss
+        self._process.send_signal(signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_WORDS_S)
+        self._process.kill()
 
     def close(self, timeout_s: float) -> bool:
         """Ask it to stop, then kill it: one that does not answer is inside a call that hangs.
@@ -231,6 +278,25 @@ class ChildSource:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         return self._has_ended
+
+
+def _shared_where() -> tuple[IO[bytes], Where]:
+    """A piece of memory that two processes share, and that outlives either."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  closed when the child has it
+    file.truncate(WHERE_BYTES)
+    return file, Where(memoryview(mmap.mmap(file.fileno(), WHERE_BYTES)).cast("i"))
+
+
+def _loss_of(code: int, bench: int | None) -> Loss:
+    """How a process ended, from its exit status."""
+    if code >= 0:
+        return Loss("exit", f"exit code {code}", bench)
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = "from outside, or for want of memory" if name == "SIGKILL" else ""
+    return Loss(name, f"signal {name}", bench, hint)
 
 
 def read_frame(pipe: IO[bytes]) -> bytes | None:

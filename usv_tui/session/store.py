@@ -538,6 +538,11 @@ class Store:
         ]
 
     @property
+    def phase_detail(self) -> str:
+        """More of what the worker does: the file that it imports."""
+        return self._phase[1]
+
+    @property
     def has_ended(self) -> bool:
         """True after the worker's last record, or the session's."""
         return self._end is not None or self._phase[0] == "ended"

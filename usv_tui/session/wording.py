@@ -81,6 +81,8 @@ _SENTENCES: dict[str, Words] = {
     ),
     "not kept": lambda e: f"a record of kind {e['kind']} is not kept: {e['reason']}",
     "journal": lambda e: str(e.get("reason", "")),
+    "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
+    "fresh worker": lambda e: f"measuring goes on in {e['why']}",
     "long first call": lambda e: (
         f"{e['state']} for {float(e['seconds']):.0f} s: its set-up or first call has not returned"
     ),

@@ -1,0 +1,81 @@
+"""Where the worker is: told to whoever watches it from outside, also after its death."""
+
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+from usv_tui.engine.timers import Slot
+
+Cells = list[int] | memoryview
+_OURS = "usv_tui.engine."
+_MOST_FRAMES = 12
+
+
+class Where:
+    """The row in whose code the worker is: one integer, which may lie in shared memory.
+
+    It is written between windows, never inside one.
+    """
+
+    def __init__(self, cells: Cells | None = None) -> None:
+        self._cells: Cells = [0] if cells is None else cells
+
+    @property
+    def bench(self) -> int | None:
+        """The row; None when the worker is in no row's code."""
+        return self._cells[0] - 1 if self._cells[0] > 0 else None
+
+    def at(self, bench: int | None) -> None:
+        """The worker enters a row's code, or leaves it."""
+        self._cells[0] = 0 if bench is None else bench + 1
+
+    def along(self, slots: Sequence[Slot]) -> Sequence[Slot]:
+        """The same slots; going through them tells where one is."""
+        return _Told(slots, self._cells)
+
+
+class _Told(list[Slot]):
+    def __init__(self, slots: Sequence[Slot], cells: Cells) -> None:
+        super().__init__(slots)
+        self._cells = cells
+
+    def __iter__(self) -> Iterator[Slot]:
+        cells = self._cells
+        for slot in super().__iter__():
+            cells[0] = slot.bench + 1
+            yield slot
+
+
+def row_of(thread: int) -> int | None:
+    """The row that a thread of this process is in, by its stack: costs that thread nothing."""
+    frame = _frame(thread)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith(_OURS):
+            for name in ("slot", "row"):
+                bench = getattr(frame.f_locals.get(name), "bench", None)
+                if isinstance(bench, int):
+                    return bench
+        frame = frame.f_back
+    return None
+
+
+def stack_of(thread: int) -> list[str]:
+    """What a thread is in beyond our own code, the outermost call first; a line each."""
+    frame = _frame(thread)
+    theirs: list[FrameType] = []
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith(_OURS):
+            break
+        theirs.append(frame)
+        frame = frame.f_back
+    lines = []
+    for part in reversed(theirs[:_MOST_FRAMES]):
+        [found] = traceback.extract_stack(part, limit=1)
+        source = f": {found.line}" if found.line else ""
+        lines.append(f"  in {found.name}, {found.filename}:{found.lineno}{source}")
+    return lines
+
+
+def _frame(thread: int) -> FrameType | None:
+    return sys._current_frames().get(thread)  # noqa: SLF001  documented
