@@ -6,7 +6,8 @@ import shutil
 from typing import TextIO
 
 from usv_tui import plain
-from usv_tui.device.doctor import Check, Status, diagnose, to_json, to_text
+from usv_tui.device.doctor import diagnose
+from usv_tui.device.doctor_report import Check, Status, to_json, to_text
 from usv_tui.session.journal import sessions_dir
 from usv_tui.terminal import why_no_screen
 

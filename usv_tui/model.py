@@ -244,6 +244,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = False
     slice: str = ""
     """UUID of the part of the board that is measured (MIG); the clocks are the whole board's."""
+    found_by: str = ""
+    """What it was found by among the driver's devices: `UUID`, `PCI address`, …"""
     note: str = ""
 
 

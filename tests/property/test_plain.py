@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS
 from usv_tui import cli, clocks_cli, doctor_cli, headless, lie_cli, plain
-from usv_tui.device.doctor import Check, Report, Section, Status
+from usv_tui.device.doctor_report import Check, Report, Section, Status
 from usv_tui.engine.lie import Lie, LieRow
 from usv_tui.errors import UsageError, UsvError
 from usv_tui.model import (

@@ -13,6 +13,7 @@ from usv_tui.clocks_cli import main
 from usv_tui.device import doctor
 from usv_tui.device.base import Identity, Tier
 from usv_tui.device.clocks import controller_for
+from usv_tui.device.doctor_report import Check, Status, to_text
 from usv_tui.device.inventory import list_devices
 from usv_tui.device.nvml import NvmlTelemetry
 from usv_tui.device.poller import Poller
@@ -33,7 +34,7 @@ CODES = [*range(1, 31), 999, 12345]
 @pytest.fixture
 def fake(monkeypatch):
     """Two healthy GPUs, neither idle: nothing waits for a second look."""
-    monkeypatch.setattr(doctor, "_amdsmi", lambda _: doctor.Check(name="", status="none"))
+    monkeypatch.setattr(doctor, "_amdsmi", lambda _: Check(name="", status=Status.OK))
     library = FakeNvml()
     library("1.reasons=0")
     yield library
@@ -71,7 +72,7 @@ def use_everything(fake, tmp_path) -> str:
         except UsvError as error:
             out.write(f"{error}\n")
         control.close()
-    return doctor.to_text(report) + out.getvalue() + " ".join(map(str, notes)) + poller.state()
+    return to_text(report) + out.getvalue() + " ".join(map(str, notes)) + poller.state()
 
 
 def check(text: str) -> None:

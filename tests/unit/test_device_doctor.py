@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.fakes.amd_card import FakeCard
 from tests.fakes.nvml_fake import A10, H100, FakeNvml, forget_library
-from usv_tui.device import doctor
-from usv_tui.device.doctor import Check, Status, diagnose, to_json, to_text
+from usv_tui.device import doctor, inventory
+from usv_tui.device.doctor import diagnose
+from usv_tui.device.doctor_report import Check, Status, to_json, to_text
 from usv_tui.device.identity import find_telemetry
 from usv_tui.device.restore import Access
 from usv_tui.errors import ClockRefused, ExitCode, TelemetryOff
@@ -150,6 +152,43 @@ def test_a_device_without_clock_control_says_why(fake, tmp_path):
         examine(fake, tmp_path, "cuda:0", controller=refuse), "clock control of cuda:0", "lock"
     )
     assert (lock.status, lock.why, lock.mend) == (Status.MISSING, "no clocks here", "buy another")
+
+
+def test_every_card_is_shown_also_to_a_torch_that_sees_none(fake, tmp_path, monkeypatch):
+    """Two NVIDIA cards and an AMD one beside a CPU-only torch: sensors, ranges, limits, rights."""
+    monkeypatch.setattr(doctor, "list_devices", inventory.list_devices)
+    card = FakeCard(tmp_path / "sys")
+    pci = tmp_path / "sys/bus/pci/devices"
+    pci.mkdir(parents=True)
+    (pci / card.pci).symlink_to(card.device)
+    access = Access(sysfs=str(tmp_path / "sys"), nvml_library=str(fake.path))
+    report = examine(fake, tmp_path, torch=FakeTorch(boards=(), cuda=None), access=access)
+
+    title = "telemetry of NVIDIA H100 PCIe (0000:17:00.0)"
+    assert check(report, title, "mapping").facts["uuid"] == H100
+    assert check(report, title, "sm_mhz").value == "1410 MHz"
+    clocks = check(report, title, "core clocks").value
+    assert clocks == "210 to 1755 MHz in 104 steps, maximum 1755 MHz"
+    assert check(report, title, "power limit").value == "350 W"
+    assert "slowdown 92 °C" in check(report, title, "temperature limits").value
+    assert check(report, title, "sm_mhz_min").why == "NVML tells one clock for the whole GPU"
+    assert check(report, title.replace("telemetry", "clock control"), "lock").value == "rights"
+    amd = "telemetry of AMD Instinct MI210 (0000:03:00.0)"
+    assert check(report, amd, "sm_mhz").value == "1700 MHz"
+    assert check(report, amd, "core clocks").value == "500 to 1700 MHz in 3 steps, maximum 1700 MHz"
+    assert "telemetry of NVIDIA A10 (0000:65:00.0)" in [s.title for s in report.sections]
+    assert "telemetry of cpu" in [s.title for s in report.sections]
+    whys = [c.why for s in report.sections if "cpu" not in s.title for c in s.checks]
+    assert "not read yet" not in whys
+
+
+def test_a_card_that_torch_has_is_shown_once(fake, tmp_path, monkeypatch):
+    """By its torch name; the other one by its own."""
+    monkeypatch.setattr(doctor, "list_devices", inventory.list_devices)
+    report = examine(fake, tmp_path, torch=FakeTorch(boards=BOARDS[:1]))
+    titles = [s.title for s in report.sections if s.title.startswith("telemetry")]
+
+    assert titles == ["telemetry of cuda:0", "telemetry of NVIDIA H100 PCIe (0000:17:00.0)"]
 
 
 def test_a_cpu_only_machine_can_do_the_main_job(tmp_path):

@@ -63,8 +63,9 @@ def test_every_visible_device_gets_its_own_telemetry_or_none(fake, value):
         facts = properties_facts(board, ordinal=ordinal, vendor="nvidia")
         source, how = find_telemetry(f"cuda:{ordinal}", facts, library_path=fake.path)
 
-        assert source.open().uuid == f"GPU-{board.uuid}"
-        assert how == f"NVML, by UUID {board.uuid}"
+        info = source.open()
+        assert info.uuid == f"GPU-{board.uuid}"
+        assert (how, info.found_by) == ("NVML", "UUID")
         source.close()
 
 
@@ -82,18 +83,29 @@ def test_an_older_torch_without_uuids_is_matched_by_pci(fake):
     """Bus numbers stand in for the UUID."""
     board = SimpleNamespace(name="NVIDIA A10", pci_domain_id=0, pci_bus_id=0x65, pci_device_id=0)
     facts = properties_facts(board, ordinal=0, vendor="nvidia")
-    source, how = find_telemetry("cuda:0", facts, library_path=fake.path)
+    source, _ = find_telemetry("cuda:0", facts, library_path=fake.path)
+    info = source.open()
 
-    assert source.open().uuid == A10
-    assert how == "NVML, by PCI address 0000:65:00.0"
+    assert (info.uuid, info.found_by) == (A10, "PCI address")
+
+
+def test_a_uuid_that_leads_nowhere_is_not_what_it_was_found_by(fake):
+    """The address found it, and that is what is said."""
+    board = SimpleNamespace(
+        name="NVIDIA A10", uuid="00000000-1111-2222-3333-444444444444", pci_domain_id=0,
+        pci_bus_id=0x65, pci_device_id=0,
+    )  # fmt: skip
+    facts = properties_facts(board, ordinal=0, vendor="nvidia")
+    source, _ = find_telemetry("cuda:0", facts, library_path=fake.path)
+
+    assert source.open().found_by == "PCI address"
 
 
 def test_a_torch_that_tells_nothing_is_refused_where_there_are_two(fake):
     """Neither UUID nor address and two GPUs: none, rather than the first."""
     facts = properties_facts(SimpleNamespace(name="NVIDIA A10"), ordinal=0, vendor="nvidia")
-    source, how = find_telemetry("cuda:0", facts, library_path=fake.path)
+    source, _ = find_telemetry("cuda:0", facts, library_path=fake.path)
 
-    assert how == "NVML, as the only GPU"
     with pytest.raises(TelemetryOff, match="cannot tell which GPU is measured"):
         source.open()
 
@@ -128,10 +140,10 @@ def test_a_rocm_device_is_watched_through_sysfs(tmp_path):
     FakeCard(tmp_path, 1, "0000:83:00.0")
     board = SimpleNamespace(name="AMD Instinct MI210", uuid="66656463-6261-3938-3736-353433323131")
     facts = properties_facts(board, ordinal=0, vendor="amd")
-    source, how = find_telemetry("cuda:0", facts, sys_root=tmp_path, time_source=ManualTime())
+    source, _ = find_telemetry("cuda:0", facts, sys_root=tmp_path, time_source=ManualTime())
+    info = source.open()
 
-    assert source.open().pci == "0000:83:00.0"
-    assert how == "amdgpu sysfs, by UUID fedcba9876543211"
+    assert (info.pci, info.found_by) == ("0000:83:00.0", "UUID")
 
 
 def test_the_cpu_is_watched_on_the_host():

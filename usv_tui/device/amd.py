@@ -87,7 +87,7 @@ class AmdTelemetry:
     def _reset(self) -> None:
         self._board = SensorBoard(_FIELDS)
         self._info: DeviceInfo | None = None
-        self._device = Path()
+        self._device, self._found_by = Path(), ""
         self._hwmon: Path | None = None
         self._partition = "SPX"
         self._whole = ""
@@ -119,7 +119,7 @@ class AmdTelemetry:
             TelemetryOff: no amdgpu device here, or it cannot be told which one is meant.
         """
         self.close()
-        self._device = find_device(self._sys, self._identity)
+        self._device, self._found_by = find_device(self._sys, self._identity)
         self._status_file = self._open(self._device / "power/runtime_status")
         self._metrics_file = self._open(self._device / "gpu_metrics")
         self._hwmon = next(iter(sorted((self._device / "hwmon").glob("hwmon*"))), None)
@@ -246,6 +246,7 @@ class AmdTelemetry:
             max_sm_mhz=levels[-1] if levels else None,
             supported_sm_mhz=levels,
             temp_limits_c=limits,
+            found_by=self._found_by,
             note=", ".join(notes),
         )
         info = msgspec.structs.replace(info, **sane_info(info))

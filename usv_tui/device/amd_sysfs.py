@@ -111,8 +111,10 @@ def gpu_devices(sys_root: Path) -> dict[str, Path]:
     return devices
 
 
-def find_device(sys_root: Path, identity: Identity) -> Path:
-    """The device folder of exactly this GPU: by PCI address, then by its unique number.
+def find_device(sys_root: Path, identity: Identity) -> tuple[Path, str]:
+    """The device folder of exactly this GPU, and what it was found by.
+
+    By PCI address, then by its unique number.
 
     Raises:
         TelemetryOff: it is not there, or it cannot be told which one is meant.
@@ -125,15 +127,15 @@ def find_device(sys_root: Path, identity: Identity) -> Path:
         # In a partitioned card the function number is the partition's, not the card's.
         for pci, device in devices.items():
             if pci == wanted or pci.rpartition(".")[0] == wanted.rpartition(".")[0]:
-                return device
+                return device, "PCI address"
     if identity.uuid:
         unique = identity.uuid.lower().removeprefix("gpu-").replace("-", "")
         for device in devices.values():
             text = (read_text(device / "unique_id") or "").lower().removeprefix("0x")
             if text and text == unique:
-                return device
+                return device, "UUID"
     if identity.is_only and len(devices) == 1 and not identity.pci and not identity.uuid:
-        return next(iter(devices.values()))
+        return next(iter(devices.values())), "being the only GPU"
     raise TelemetryOff(
         f"cannot tell which AMD GPU is device {identity.ordinal}",
         f"it is at {identity.pci or 'no known address'}, /sys has {', '.join(devices)}",

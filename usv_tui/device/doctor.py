@@ -5,31 +5,31 @@ Whatever a library does, the report comes: every question that may hang has a ti
 """
 
 import contextlib
-import json
 import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import platformdirs
 
-from usv_tui import plain
+from usv_tui.device.amd import AmdTelemetry
 from usv_tui.device.amd_smi import load_amdsmi
 from usv_tui.device.base import ClockController, TelemetrySource, Tier
 from usv_tui.device.bounded import NoAnswer, within
 from usv_tui.device.clock_choice import MAY_LOCK, NEEDS_RIGHTS, lock_command
 from usv_tui.device.clocks import controller_for
+from usv_tui.device.doctor_report import Check, Report, Section, Status
 from usv_tui.device.identity import device_facts, find_telemetry, load_torch
 from usv_tui.device.inventory import list_devices
 from usv_tui.device.lease_files import LeaseDirectory
+from usv_tui.device.nvml import NvmlTelemetry
 from usv_tui.device.nvml_library import Nvml, pynvml_versions
 from usv_tui.device.poller import LEARN_PERIOD_NS
 from usv_tui.device.restore import DIRECT, Access
-from usv_tui.errors import ExitCode, UsvError
+from usv_tui.errors import UsvError
 from usv_tui.model import ClockHold, DeviceInfo, Reading, SensorInfo
 from usv_tui.timesource import MonotonicTime, TimeSource
 
@@ -37,9 +37,14 @@ ANSWER_S = 10.0
 """How long one question may take before it counts as hanging."""
 LOOKS = 50
 """Looks at a device, 20 ms apart: refresh periods and costs are learned from them."""
+FEW_LOOKS = 10
+"""The same for a card that no run measures."""
 MIN_FREE_BYTES = 100 << 20
 
 T = TypeVar("T")
+
+
+Find = Callable[..., tuple[TelemetrySource, str]]
 
 
 class _Answer(NamedTuple, Generic[T]):
@@ -50,56 +55,13 @@ class _Answer(NamedTuple, Generic[T]):
     mend: str = ""
 
 
-class Status(StrEnum):
-    """How a thing stands."""
-
-    OK = "ok"
-    NOTE = "note"
-    """It works, and there is something to know."""
-    MISSING = "none"
-    """It is not here; a run does without it."""
-    FAIL = "FAIL"
-    """The main job cannot run."""
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
-
-    name: str
-    status: Status
-    value: str = ""
-    why: str = ""
-    mend: str = ""
-    facts: dict[str, Any] = {}
-    """The same as plain values, for programs."""
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """The checks of one subject."""
-
-    title: str
-    checks: list[Check]
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was found."""
-
-    sections: list[Section]
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """OK when the main job can run here."""
-        failed = any(c.status is Status.FAIL for s in self.sections for c in s.checks)
-        return ExitCode.NO_DEVICE if failed else ExitCode.OK
-
-
 def diagnose(
     device: str = "auto",
     *,
     terminal: Sequence[Check] = (),
     state_dir: Path | None = None,
     torch_loader: Callable[[], Any] = load_torch,
-    find: Callable[..., tuple[TelemetrySource, str]] = find_telemetry,
+    find: Find = find_telemetry,
     controller: Callable[[DeviceInfo], ClockController] = controller_for,
     time_source: TimeSource | None = None,
     access: Access = DIRECT,
@@ -122,23 +84,53 @@ def diagnose(
     clock = time_source or MonotonicTime()
     torch, checks = _torch(ask, torch_loader)
     devices = _cuda_devices(ask, torch)
+    cards, why, _ = ask(lambda: list_devices(access))
     sections = [
         Section(title="torch", checks=checks + _wanted(device, devices)),
-        Section(title="libraries", checks=_libraries(ask, access)),
+        Section(title="libraries", checks=[*_libraries(ask, access), _seen(cards or [], why)]),
     ]
     watched = [(name, facts) for name, facts in devices.items() if device in ("auto", "cuda", name)]
     if not watched or device == "cpu":
         watched = [("cpu", {})]
+    known: set[str] = set()
     for name, facts in watched:
         info, checks = _telemetry(ask, clock, find, name, facts)
         sections.append(Section(title=f"telemetry of {name}", checks=checks))
         if info is not None:
+            known |= {info.uuid, info.pci or info.uuid}
             checks = _clocks(ask, controller, info)
             sections.append(Section(title=f"clock control of {name}", checks=checks))
+    for card in cards or [] if device in ("auto", "cpu") else []:
+        if known.isdisjoint({card.uuid, card.pci or card.uuid}):
+            sections += _unmeasured(ask, clock, controller, card, access)
     sections.append(Section(title="state", checks=_state(state_dir)))
     if terminal:
         sections.append(Section(title="terminal", checks=list(terminal)))
     return Report(sections=sections)
+
+
+def _unmeasured(
+    ask: "_Asker",
+    clock: TimeSource,
+    controller: Callable[[DeviceInfo], ClockController],
+    card: DeviceInfo,
+    access: Access,
+) -> list[Section]:
+    """A card that the drivers show and torch does not: its sensors and its clocks all the same."""
+
+    def find(*_: object, **__: object) -> tuple[TelemetrySource, str]:
+        if card.kind == "amd":
+            return AmdTelemetry(
+                card.pci or "", access.sysfs, clock
+            ), "amdgpu sysfs; torch has it not"
+        return NvmlTelemetry(card.uuid, access.nvml_library, clock), "NVML; torch has it not"
+
+    info, checks = _telemetry(ask, clock, find, card.uuid, {}, looks=FEW_LOOKS)
+    title = f"{card.name} ({card.pci or card.uuid})"
+    return [
+        Section(title=f"telemetry of {title}", checks=checks),
+        Section(title=f"clock control of {title}", checks=_clocks(ask, controller, info or card)),
+    ]
 
 
 class _Asker:
@@ -239,7 +231,7 @@ def _variables(*names: str) -> str:
 
 
 def _libraries(ask: _Asker, access: Access) -> list[Check]:
-    return [_nvml(ask, access), _amdsmi(ask), _others_seen(ask, access)]
+    return [_nvml(ask, access), _amdsmi(ask)]
 
 
 def _nvml(ask: _Asker, access: Access) -> Check:
@@ -271,9 +263,8 @@ def _amdsmi(ask: _Asker) -> Check:
     )
 
 
-def _others_seen(ask: _Asker, access: Access) -> Check:
+def _seen(found: Sequence[DeviceInfo], why: str) -> Check:
     """Every GPU that the drivers show, whether torch has it or not."""
-    found, why, _ = ask(lambda: list_devices(access))
     if not found:
         return Check(name="GPUs seen", status=Status.MISSING, value="none", why=why)
     names = ", ".join(f"{info.name} {info.uuid}" for info in found)
@@ -291,26 +282,29 @@ def _others_seen(ask: _Asker, access: Access) -> Check:
 def _telemetry(
     ask: _Asker,
     clock: TimeSource,
-    find: Callable[..., tuple[TelemetrySource, str]],
+    find: Find,
     name: str,
     facts: Mapping[str, Any],
+    looks: int = LOOKS,
 ) -> tuple[DeviceInfo | None, list[Check]]:
     """The mapping and every sensor of one device."""
     found, why, _ = ask(lambda: find(name, facts or None, time_source=clock))
     if found is None:
         return None, [Check(name="mapping", status=Status.MISSING, value="none", why=why)]
     source, how = found
-    answer, why, mend = ask(lambda: _looks(source, clock))
+    answer, why, mend = ask(lambda: _looks(source, clock, looks))
     ask(source.close)
     if answer is None:
         value = f"none: {why}"
         check = Check(name="mapping", status=Status.NOTE, value=value, why=how, mend=mend)
         return None, [check]
     info, reading, cost_ns = answer
+    if info.found_by:
+        how += f", found by {info.found_by}"
     mapping = Check(
         name="mapping",
         status=Status.NOTE if info.note else Status.OK,
-        value=f"{info.name}, {info.uuid}",
+        value=f"{info.name}, {info.slice or info.uuid}",
         why=", ".join(word for word in (how, info.pci or "", info.note) if word),
         facts={"uuid": info.uuid, "pci": info.pci, "driver": info.driver, "note": info.note},
     )
@@ -322,16 +316,37 @@ def _telemetry(
         facts={"cost_ns": cost_ns},
     )
     sensors = [_sensor(field, sensor, reading) for field, sensor in info.sensors.items()]
-    return info, [mapping, cost, *sensors]
+    return info, [mapping, *_limits(info), cost, *sensors]
 
 
-def _looks(source: TelemetrySource, clock: TimeSource) -> tuple[DeviceInfo, Reading, int]:
+def _limits(info: DeviceInfo) -> Iterable[Check]:
+    """What the device itself says that it can do."""
+    if info.kind == "cpu":
+        return
+    steps, top = info.supported_sm_mhz, info.max_sm_mhz
+    parts = [f"{steps[0]} to {steps[-1]} MHz in {len(steps)} steps"] if steps else []
+    parts += [f"maximum {top} MHz"] if top else []
+    watts = None if info.power_limit_mw is None else info.power_limit_mw / 1000
+    told = {
+        "core clocks": ", ".join(parts),
+        "power limit": "" if watts is None else f"{watts:g} W",
+        "temperature limits": ", ".join(f"{n} {c:g} °C" for n, c in info.temp_limits_c.items()),
+        "driver": info.driver or "",
+    }
+    for name, value in told.items():
+        status = Status.OK if value else Status.MISSING
+        yield Check(name=name, status=status, value=value, why="" if value else "not told")
+
+
+def _looks(
+    source: TelemetrySource, clock: TimeSource, looks: int
+) -> tuple[DeviceInfo, Reading, int]:
     """Open a source and look at it as a run would; the last reading and the median cost."""
     source.open()
     never = threading.Event()
     source.read(Tier.ALL)
     costs = []
-    for _ in range(LOOKS):
+    for _ in range(looks):
         clock.wait(never, LEARN_PERIOD_NS)
         start_ns = clock.now_ns()
         source.read(Tier.FAST)
@@ -462,38 +477,3 @@ def _leases() -> Check:
         why="a run has locked these devices; it may still be running",
         mend="usv-tui clocks restore",
     )
-
-
-# --- text and JSON
-
-
-def to_text(report: Report) -> str:
-    """The report for people: a line a check, its reason and its cure below where there are any."""
-    width = max((len(c.name) for s in report.sections for c in s.checks), default=0)
-    lines: list[str] = []
-    for section in report.sections:
-        lines += ["", section.title] if lines else [section.title]
-        for check in section.checks:
-            lines += _lines(check, width)
-    verdict = "the main job can run here" if report.exit_code is ExitCode.OK else "see FAIL above"
-    return "\n".join([*lines, "", verdict]) + "\n"
-
-
-def _lines(check: Check, width: int) -> Iterable[str]:
-    head = f"  {check.status:<5} {check.name:<{width}}  {check.value or '—'}"
-    if check.why:
-        head += f"  ({check.why})"
-    yield plain.line(head).rstrip()
-    if check.mend:
-        yield plain.line(f"  {'':<5} {'':<{width}}  -> {check.mend}")
-
-
-def to_json(report: Report) -> bytes:
-    """The report for programs."""
-    body = {
-        "ok": report.exit_code is ExitCode.OK,
-        "exit_code": int(report.exit_code),
-        "sections": msgspec.to_builtins(report.sections),
-    }
-    # ASCII: also this goes to terminals, and a name may be half a character.
-    return json.dumps(body, indent=2).encode("ascii") + b"\n"

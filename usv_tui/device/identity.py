@@ -174,7 +174,9 @@ def find_telemetry(
     library_path: str | Path | None = None,
     sys_root: str | Path = "/sys",
 ) -> tuple[TelemetrySource, str]:
-    """The telemetry of a device, and how it is found; nothing is loaded or opened yet.
+    """The telemetry of a device, and where it comes from; nothing is loaded or opened yet.
+
+    What it was found by is known when it is open: `DeviceInfo.found_by`.
 
     Args:
         device: as torch names it: `cpu`, `cuda`, `cuda:1`.
@@ -198,12 +200,7 @@ def find_telemetry(
             why = f"torch does not tell which GPU {device} is: {first}"
             return NoTelemetry(why), why
     identity = identity_from(facts)
-    how = (
-        f"by UUID {identity.uuid}" if identity.uuid
-        else f"by PCI address {identity.pci}" if identity.pci
-        else "as the only GPU"
-    )  # fmt: skip
     if identity.vendor == "amd":
         source: TelemetrySource = AmdTelemetry(identity, sys_root, time_source, own_pids)
-        return source, f"amdgpu sysfs, {how}"
-    return NvmlTelemetry(identity, library_path, time_source, own_pids), f"NVML, {how}"
+        return source, "amdgpu sysfs"
+    return NvmlTelemetry(identity, library_path, time_source, own_pids), "NVML"

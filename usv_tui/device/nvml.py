@@ -379,6 +379,7 @@ class NvmlTelemetry:
             max_sm_mhz=ask("nvmlDeviceGetMaxClockInfo", handle, 1),
             supported_sm_mhz=sorted(set(clocks or [])),
             temp_limits_c=limits,
+            found_by=self._nvml.found_by,
             note=", ".join(notes),
         )
         return msgspec.structs.replace(info, **sane_info(info))

@@ -93,6 +93,8 @@ class Nvml:
     def __init__(self, library_path: str | Path | None = None) -> None:
         self.library_path = library_path
         self.api: Any = None
+        self.found_by = ""
+        """What the last device was found by: `UUID`, `PCI address`, or that it is the only one."""
 
     def open(self) -> None:
         """Load the library and initialise it.
@@ -137,7 +139,7 @@ class Nvml:
         for what, name in _names(identity):
             ask = api.nvmlDeviceGetHandleByUUID if what == "UUID" else _by_pci(api)
             try:
-                return ask(name)
+                handle = ask(name)
             except Exception as error:
                 code = nvml_code(error)
                 if code in (NO_PERMISSION, 17):
@@ -147,6 +149,9 @@ class Nvml:
                 if code in (GPU_IS_LOST, RESET_REQUIRED):
                     raise TelemetryOff(f"{name}: {error}") from error
                 refusals.append(f"{what} {name}: {error}")
+            else:
+                self.found_by = what
+                return handle
         if identity.is_only and not refusals:
             return self._only()
         why = "; ".join(refusals) or "the framework tells neither UUID nor PCI address"
@@ -157,6 +162,7 @@ class Nvml:
         try:
             count = api.nvmlDeviceGetCount()
             if count == 1:
+                self.found_by = "being the only GPU"
                 return api.nvmlDeviceGetHandleByIndex(0)
         except Exception as error:
             raise TelemetryOff(f"NVML cannot open its only GPU: {error}") from error
@@ -210,7 +216,7 @@ def _names(identity: Identity) -> Iterable[tuple[str, str]]:
             yield "UUID", f"GPU-{uuid}"
             yield "UUID", f"MIG-{uuid}"
     if identity.pci:
-        yield "PCI", _long_pci(identity.pci)
+        yield "PCI address", _long_pci(identity.pci)
 
 
 def _long_pci(pci: str) -> str:
