@@ -313,9 +313,17 @@ class _Plan:
             session.store.log(session.store.start_ns, "event", f"look for: {simulation.look_for}")
         if self._save_note:
             session.store.tell(session.store.start_ns, "warn", "not saved", self._save_note)
+        if session.desk is not None:
+            session.desk.on_wait = self._tell_wait
         source.start()
         self._session = session
         return session
+
+    def _tell_wait(self) -> None:
+        """The end takes long: on the real stderr, while that of the process is still captured."""
+        line = b"usv-tui: waiting for the driver to give the clocks back (Ctrl-C: do not wait)\n"
+        with contextlib.suppress(OSError):  # nobody reads
+            os.write(self._capture.real_stderr, line)
 
     # -- without a screen
 

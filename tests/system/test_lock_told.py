@@ -190,6 +190,7 @@ def test_a_driver_that_hangs_in_the_reset_does_not_hold_the_end(
     assert end.code == 5
     assert "NOT GIVEN BACK" in end.clocks
     assert "the guardian goes on trying" in end.clocks
+    assert is_hurried or end.err.count("waiting for the driver to give the clocks back") == 1
     assert "given back at the end" not in end.out
 
 

@@ -154,6 +154,21 @@ def test_whoever_is_in_a_hurry_waits_for_no_driver():
     card.back.set()
 
 
+def test_a_long_wait_is_told_while_it_lasts():
+    """After a second somebody is told what the end waits for, once."""
+    card = HangingCard(hangs_in="undo")
+    desk = desk_over(card)
+    desk.lock(1500)
+    settle(desk)
+    told = []
+    desk.on_wait = lambda: told.append(1) or card.back.set()
+
+    assert desk.close()
+
+    assert told == [1]
+    assert not desk.failure
+
+
 def test_a_lock_that_lands_while_the_run_ends_is_undone():
     """The end waits for the lock that is being made, and gives it back."""
     card = HangingCard(hangs_in="lock")

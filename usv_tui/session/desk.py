@@ -25,6 +25,7 @@ MakeController = Callable[[DeviceInfo], ClockController]
 GIVE_BACK_S = 5.0
 """How long the end of a run waits for the driver; then the guardian has the clocks."""
 _SLICE_S = 0.05
+_SLICES_UNTOLD = 20
 _MOST_GUARDIANS = 3
 """So many guardians are started anew for one lock, and no more."""
 _OBSERVED = 200
@@ -58,6 +59,8 @@ class ClockDesk:
         """
         self.failure = ""
         """Why the clocks could not be given back; empty when they were."""
+        self.on_wait: Callable[[], object] = lambda: None
+        """Called when the end has waited for the driver for a second."""
         self._make = make_controller
         self._wanted = wanted
         self._keep = keep
@@ -168,10 +171,13 @@ class ClockDesk:
         self._abandon()
         return False
 
-    @staticmethod
-    def _has_ended(job: threading.Thread, timeout_s: float, hurry: threading.Event | None) -> bool:
+    def _has_ended(
+        self, job: threading.Thread, timeout_s: float, hurry: threading.Event | None
+    ) -> bool:
         """Wait for a job, in slices: between them a signal is heard."""
-        for _ in range(round(timeout_s / _SLICE_S)):
+        for slice_ in range(round(timeout_s / _SLICE_S)):
+            if slice_ == _SLICES_UNTOLD:
+                self.on_wait()
             job.join(_SLICE_S)
             if not job.is_alive() or (hurry is not None and hurry.is_set()):
                 break
@@ -224,6 +230,8 @@ class ClockDesk:
             return
         self._guardians += 1
         self._say("guardian renewed", "", "info")
+        self._state = lease.state
+        self._out.append(Clocks(self._time.now_ns(), lease.state))
 
     # -- the user's side
 
