@@ -21,7 +21,11 @@ _VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "TORCH_NUM_THREADS",
 )
+_FAMILIES = ("OMP_", "KMP_", "GOMP_", "MKL_", "CUDA_", "HIP_", "PYTORCH_")
+"""Every variable of these decides on threads, memory or launches."""
 _GIT_S = 1.0
 """A repository that takes longer to look through is not waited for."""
 
@@ -40,8 +44,16 @@ def describe(suite: Path | None = None) -> dict[str, Any]:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "packages": _versions(),
-        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        "variables": _variables(),
         "git": None if suite is None else git_state(suite.resolve().parent),
+    }
+
+
+def _variables() -> Mapping[str, str]:
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name in _VARIABLES or name.startswith(_FAMILIES)
     }
 
 

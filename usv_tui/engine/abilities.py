@@ -21,6 +21,7 @@ OPTIONAL: Mapping[str, str] = {
     "set_device": "a changed device is not put back",
     "set_stream": "a changed stream is not put back",
     "stream": "a benchmark with a stream of its own cannot be timed",
+    "memory_allocated": "memory on the device is not watched",
     "get_device_properties": "neither the device's name nor its cache and peak rates are known",
 }
 """What else is used of `torch.cuda`, and what is lost without it."""

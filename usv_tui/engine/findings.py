@@ -33,6 +33,10 @@ BADGES: Mapping[str, str] = {
     "not as alone": "not as alone",
     "inner differs": "other inner",
     "window chosen": "window",
+    "off the CPU": "off the CPU",
+    "host busy": "host busy",
+    "page faults": "page faults",
+    "warned": "warned",
 }
 """A word or two for the row, by code."""
 
@@ -108,6 +112,18 @@ def _syncs(e: Mapping[str, Any]) -> str:
     return f"fn synchronises ({e['seen_by']}): its time includes the host"
 
 
+def _grows(e: Mapping[str, Any]) -> str:
+    if "bytes_per_s" not in e:
+        return f"every call leaves {e['bytes_per_call']} bytes allocated"
+    where = "the device's memory" if e["where"] == "device" else "the process's memory"
+    rate = f"{float(e['bytes_per_s']) / 1e6:.3g} ± {float(e['error']) / 1e6:.2g} MB/s"
+    if "bytes_per_call" in e:
+        return f"{where} grows by {rate}; a call of this row leaves {e['bytes_per_call']} bytes"
+    if "rows" not in e:
+        return f"{where} grows by {rate}"
+    return f"{where} grows by {rate}, and none of the {e['rows']} rows does so when called alone"
+
+
 SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "compiling inside": lambda e: (
         f"{e['windows']} window(s) of up to {e['longest_ns'] / 1e6:.4g} ms with the host busy: "
@@ -130,7 +146,21 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "faster than roofline": _roof,
     "cold that is warm": lambda e: f"cold was asked for, but {e['reason']}",
     "fits in cache": _fits,
-    "memory grows": lambda e: f"every call leaves {e['bytes_per_call']} bytes allocated",
+    "memory grows": _grows,
+    "off the CPU": lambda e: (
+        f"{_share(e['off_share'])} of its time is spent off the CPU: it sleeps, or waits for other "
+        f"threads or for I/O ({e['waited_per_window']:.3g} times a window)"
+    ),
+    "host busy": lambda e: (
+        f"{_share(e['off_share'])} of its time somebody else had its CPU "
+        f"({e['preempted_per_window']:.3g} switches a window): the host is busy"
+    ),
+    "page faults": lambda e: (
+        f"{e['faults_per_window']:.3g} page faults a window, about {_share(e['share'])} of its time"
+        + (f", {e['from_disk']} of them read from disk" if e["from_disk"] else "")
+        + ": memory is taken from the system and given back in each call"
+    ),
+    "warned": lambda e: f"{e['kind']}: {e['text']}",
     "stalls": lambda e: (
         f"{e['count']} window(s) over 20x the median, the longest {e['longest_ns'] / 1e6:.4g} ms"
     ),

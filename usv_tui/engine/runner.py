@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.cache import Flusher, rotation_badge
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
 from usv_tui.engine.checks import failure_kind, vet_result
@@ -72,6 +73,8 @@ _COLLECT_NS = NS_PER_S
 _TOLD_REST_NS = 5 * NS_PER_S
 _SLOW_NS = NS_PER_S // 2
 """A row whose window costs more is not called untimed: its first calls are its samples."""
+_LONG_CALL_NS = 2 * NS_PER_S
+"""A row whose window is longer is not called only to see whether it is the one that grows."""
 _LONG_ROUND_NS = NS_PER_S // 10
 """Between the windows of a longer round there is time for commands, limits and the screen."""
 _CALIBRATION_S = 30.0
@@ -160,7 +163,9 @@ class Runner:
         make_flusher: Callable[[], Flusher] | None = None,
         where: Where | None = None,
         resumed: Resumed | None = None,
+        attendant: Attendant | None = None,
     ) -> None:
+        self._attendant = attendant or Attendant()
         self._suite = suite
         self._config = config
         self._timer = timer
@@ -678,6 +683,9 @@ class Runner:
                 self._stop_reason = f"{self._config.iters} samples a row"
             else:
                 self._step()
+        if self._is_over_time(began_ns) or self._has_all_iters():
+            self._drain(wait=True)
+            self._attend(is_final=True)
 
     def _is_over_time(self, began_ns: int) -> bool:
         limit = self._config.max_time_s
@@ -727,26 +735,37 @@ class Runner:
         elif self._schedule.size:
             self._run_block()
             self._drain(wait=False)
+            self._attend()
         now_ns = self._time.now_ns()
         if now_ns - self._collected_ns > _COLLECT_NS:
             self._collected_ns = now_ns
             if not gc.isenabled():
                 gc.collect(1)
 
+    def _attend(self, *, is_final: bool = False) -> None:
+        """Say what is seen beside the windows."""
+        slots = [s for s in self._schedule.quotas if self._rows[s.bench].cost_ns < _LONG_CALL_NS]
+        for code, bench, evidence in self._attendant.look(slots, is_final=is_final):
+            row = None if bench is None else self._rows[bench]
+            is_over = bool(evidence.get("withdrawn"))
+            self._note(code, row, evidence, level="info" if is_over else "warn")
+
     def _run_block(self) -> None:
         schedule = self._schedule
-        rounds = self._block_rounds()
         now = self._time.now_ns
         start_ns = now()
+        is_watched = self._attendant.wants_windows(start_ns)
+        rounds = 1 if is_watched else self._block_rounds()
         flag = 0
         if self._is_warming:
             flag = int(Flag.WARMUP)
         elif start_ns < self._ramp_until_ns:
             flag = int(Flag.RAMP)
         slots: Sequence[Slot] = schedule.block(rounds)
+        self._attendant.count(len(slots))
         if self._where is not None:
             slots = self._where.along(slots)
-        if rounds == 1 and self._is_long_round(slots):
+        if rounds == 1 and (is_watched or self._is_long_round(slots)):
             failure = self._run_long_round(slots, flag)
         else:
             failure = self._timer.enqueue(self._round, slots, schedule.size, flag)
@@ -773,7 +792,9 @@ class Runner:
             row = self._rows[slot.bench]
             start_ns = now()
             self._enter(row)
+            self._attendant.begin()
             failure = self._timer.enqueue(self._round, [slot], size, flag)
+            self._attendant.end(slot)
             leave_if_copy(None if failure is None else failure[1])
             if failure is not None:
                 return failure

@@ -18,11 +18,14 @@ import msgspec
 from usv_tui.device.identity import device_facts
 from usv_tui.device.nvml_library import silence_deprecation
 from usv_tui.engine.abilities import ask, is_hip
+from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.cache import Flusher
 from usv_tui.engine.checks import distortions
 from usv_tui.engine.copies import leave_if_copy, no_copies
+from usv_tui.engine.ear import listening
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.memory import watch_memory
+from usv_tui.engine.host_watch import HostWatch
+from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.roofline import cpu_roofline, facts_of, roofline_of
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
 from usv_tui.engine.timers import Timer, WallTimer
@@ -118,8 +121,40 @@ def _work(
         where=where,
         resumed=Resumed(frozenset(request.retired), request.done, request.first_round),
         make_flusher=lambda: prepared.flusher if prepared else make_flusher(config, torch),
+        attendant=None if prepared is not None else make_attendant(config, torch, clock),
     )
-    return runner.run()
+    _tell_threads(emit, clock)
+
+    def warned(bench: int | None, evidence: dict[str, Any]) -> None:
+        at_ns = clock.now_ns()
+        found = Notice(code="warned", at_ns=at_ns, bench=bench, level="warn", evidence=evidence)
+        emit(Noted(found))
+
+    with listening(warned):
+        return runner.run()
+
+
+def make_attendant(config: RunConfig, torch: Any, clock: TimeSource) -> Attendant:
+    """What watches beside the windows of this device."""
+    is_cpu = config.device == "cpu"
+
+    def on_device() -> int:
+        return int(ask(torch.cuda, "memory_allocated", default=0))
+
+    has_size = not is_cpu and ask(torch.cuda, "memory_allocated") is not None
+    memory = MemoryWatch(clock.now_ns, read_device=on_device if has_size else None)
+    return Attendant(memory, HostWatch() if is_cpu else None)
+
+
+def _tell_threads(emit: Emit, clock: TimeSource) -> None:
+    """How many threads torch computes with, where the file has imported it."""
+    torch = sys.modules.get("torch")
+    counts = {
+        name: ask(torch, f"get_num_{name}") for name in ("threads", "interop_threads") if torch
+    }
+    known = {f"torch_{name}": n for name, n in counts.items() if isinstance(n, int)}
+    if known:
+        emit(Noted(Notice(code="threads", at_ns=clock.now_ns(), evidence=known)))
 
 
 def _tell_distortions(emit: Emit, clock: TimeSource) -> None:

@@ -125,6 +125,8 @@ class Store:
         self._skipped: list[tuple[str, str]] = []
         self._log: deque[LogLine] = deque(maxlen=_LOG_LINES)
         self._log_total = 0
+        self._threads: dict[str, Any] = {}
+        """How many threads the framework computes with: known to the worker alone."""
         self._notes = Notes()
         self._epochs: list[EpochView] = []
         self._gaps: list[tuple[int, int, str]] = []
@@ -277,6 +279,12 @@ class Store:
             self.fatal = sentence(notice)
         elif notice.level == "error" and row is None:
             self._distortion = sentence(notice)
+        if notice.code == "threads":
+            self._threads = dict(notice.evidence)
+        if notice.evidence.get("withdrawn"):
+            self._notes.take_back(notice.code, row.info.name if row else "")
+            if row is not None:
+                row.badges.pop(notice.code, None)
         if row is not None and notice.evidence.get("badge") is not False:
             row.badges[notice.code] = str(notice.evidence.get("badge") or notice.code)
         name = row.info.name if row else ""
@@ -638,7 +646,7 @@ class Store:
             wall_unix_ns=start.wall_unix_ns if start else 0,
             suite=start.suite if start else "",
             config=config,
-            environment=dict(start.environment) if start else {},
+            environment={**start.environment, **self._threads} if start else {},
             simulated=start.simulated if start else "",
             timer=self._timer,
             device=self._device,

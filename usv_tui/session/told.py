@@ -62,6 +62,10 @@ class Notes:
             code, worst, row, first_ns, times, plain.cut(text), dict(evidence)
         )
 
+    def take_back(self, code: str, row: str) -> None:
+        """What later looks have contradicted."""
+        self._told.pop((code, row), None)
+
     def _with_earlier_neighbours(self, notice: Notice) -> Notice:
         """The news are who is there now; the note is everybody who ever was."""
         for process in notice.evidence["processes"]:

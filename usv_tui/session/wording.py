@@ -90,6 +90,10 @@ _SENTENCES: dict[str, Words] = {
         f"still {float(e['temp_c']):g} C after two minutes, not {float(e['limit_c']):g} C: "
         "measuring goes on at a steady pace"
     ),
+    "threads": lambda e: (
+        f"torch computes with {e.get('torch_threads', '?')} threads "
+        f"({e.get('torch_interop_threads', '?')} between operators)"
+    ),
     "no thermometer": lambda e: f"pace {e.get('pace', '')} needs a temperature, and there is none",
 }
 
@@ -100,6 +104,9 @@ CODES = frozenset(_SENTENCES)
 def sentence(notice: Notice, row_name: str = "") -> str:
     """One line for a notice; what is not known of its code or evidence is shown as it is."""
     words = _SENTENCES.get(notice.code, _as_it_is(notice.code))
+    if notice.evidence.get("withdrawn"):
+        text = f"no longer so, taken back: {notice.code}"
+        return f"{row_name}: {text}" if row_name else text
     try:
         text = words(notice.evidence)
     except (AttributeError, KeyError, TypeError, ValueError):
