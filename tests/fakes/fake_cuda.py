@@ -541,6 +541,9 @@ class FakeTorch:
         self.wait_until(self.cuda.current_stream().free_ns)
         return bool(np.allclose(a.data, b.data, rtol=rtol, equal_nan=equal_nan))
 
+    def manual_seed(self, seed: int) -> None:
+        """Nothing here draws numbers."""
+
     def is_anomaly_enabled(self) -> bool:
         """Autograd's anomaly detection."""
         return self.anomaly

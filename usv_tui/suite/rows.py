@@ -90,8 +90,8 @@ def seed_generators(seed: int) -> None:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None:
         numpy.random.seed(seed % (1 << 32))
-    if torch is not None:
-        torch.manual_seed(seed)
+    if hasattr(torch, "manual_seed"):
+        torch.manual_seed(seed)  # type: ignore[union-attr]
 
 
 def not_a_function(function: Callable[..., Any]) -> str:
