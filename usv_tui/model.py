@@ -452,6 +452,10 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     temp_change_c: float | None = None
     slope_per_s: float | None = None
     """Relative change per second (Theil-Sen)."""
+    within: float | None = None
+    """Half of the relative range in which the row's level has kept for …"""
+    held_s: float | None = None
+    """… the last so many seconds."""
 
 
 class ClockEffect(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from usv_tui.stats.drift import (
     Trend,
     batch_locations,
     slope_per_s,
-    temperature_change,
+    temperature_thirds,
     trends,
 )
 from usv_tui.stats.hidden import HiddenWatch
@@ -259,19 +259,21 @@ class Analyst:
         found = iter(trends(np.stack(stack)) if stack else [])
         row_trends = [None if y is None else next(found) for y in located]
         drifts = []
-        changes: dict[tuple[int, int], float | None] = {}
+        changes: dict[tuple[int, int], tuple[float, float] | None] = {}
         for s, y, row_trend in zip(seen, located, row_trends, strict=True):
             t = s.cut.t_ns
             span_s = float(t[-1] - t[0]) / NS_PER_S if t.size > 1 else 0.0
-            change_c = None
+            change_c = temp_c = None
             if t.size > 1:
                 # Rows of one session share their window, and so their temperature.
                 span = int(t[0]) >> 28, int(t[-1]) >> 28
                 if span not in changes:
-                    changes[span] = temperature_change(
+                    changes[span] = temperature_thirds(
                         readings.t_ns, readings.temp_c, float(t[0]), float(t[-1])
                     )
-                change_c = changes[span]
+                thirds = changes[span]
+                if thirds is not None:
+                    change_c, temp_c = thirds[1] - thirds[0], thirds[1]
             look = Look(
                 now_ns=now_ns,
                 window_s=span_s,
@@ -279,6 +281,7 @@ class Analyst:
                 level=None if y is None else float(y[-BATCHES // 3 :].mean()),
                 temp_change_c=change_c,
                 slope_per_s=None if y is None else slope_per_s(y, span_s),
+                temp_c=temp_c,
             )
             drifts.append(self._of(s.row).tracker.update(look))
         return row_trends, drifts

@@ -2,8 +2,8 @@
 
 The window is cut into 24 batches. The difference between its outer thirds is judged by the noise
 around the best of four simple shapes, so that neither a curve nor a step inflates its own noise
-and hides. Slow warm-up hides from any window of 20 s: only the thermometer tells, so "settled"
-asks it.
+and hides. Slow warm-up hides from any window of 20 s: "settled" asks the thermometer and the
+levels of the last minutes.
 """
 
 import math
@@ -25,7 +25,17 @@ from usv_tui.stats.basics import (
     row_medians,
     usable,
 )
+from usv_tui.stats.settling import (
+    FLAT_C_PER_MIN,
+    HORIZON_S,
+    TEMP_C_PER_MIN,
+    TEMP_SPAN_S,
+    Level,
+    Outlook,
+    SlowMemory,
+)
 
+NO_OUTLOOK = Outlook(None, 0.0, 0.0, None, 0.0, None)
 BATCHES = 24
 THIRD = BATCHES // 3
 MIN_SAMPLES = 2 * BATCHES
@@ -179,6 +189,14 @@ def temperature_change(
 
     None when either third has no reading.
     """
+    thirds = temperature_thirds(t_ns, temp_c, from_ns, to_ns)
+    return None if thirds is None else thirds[1] - thirds[0]
+
+
+def temperature_thirds(
+    t_ns: IntArray, temp_c: FloatArray, from_ns: float, to_ns: float
+) -> tuple[float, float] | None:
+    """Mean temperatures of the first and the last third of a stretch of time; None without both."""
     good = np.isfinite(temp_c) & (t_ns >= from_ns) & (t_ns <= to_ns)
     if not good.any():
         return None
@@ -187,7 +205,7 @@ def temperature_change(
     first, last = c[t <= from_ns + third], c[t >= to_ns - third]
     if first.size == 0 or last.size == 0:
         return None
-    return float(last.mean() - first.mean())
+    return float(first.mean()), float(last.mean())
 
 
 class Look(NamedTuple):
@@ -201,6 +219,8 @@ class Look(NamedTuple):
     """log t at the end of the window, for the memory beyond it."""
     temp_change_c: float | None
     slope_per_s: float | None = None
+    temp_c: float | None = None
+    """Mean temperature of the window's last third."""
 
 
 def fires(trend: Trend, temp_change_c: float | None, slack: float = 1.0) -> bool:
@@ -213,6 +233,16 @@ def fires(trend: Trend, temp_change_c: float | None, slack: float = 1.0) -> bool
     return moving and abs(trend.z) >= Z_WARM * slack
 
 
+def _ahead(look: Look) -> float:
+    """How many times the change between the outer thirds fits into five minutes."""
+    return HORIZON_S / (look.window_s * 2 / 3) if look.window_s > 0 else 0.0
+
+
+def _to_come(look: Look, trend: Trend) -> float:
+    """Bound of the change within the next five minutes as far as the window tells."""
+    return (abs(trend.change) + 2 * trend.se) * _ahead(look)
+
+
 class DriftTracker:
     """Remembers a row's last evaluations: drift needs two in a row, settled three.
 
@@ -220,7 +250,8 @@ class DriftTracker:
 
     `Drift.word` is NONE with too few samples, WARMING or DRIFTING when the row moves, UNDECIDED
     when the window could not have shown 0.5 %, STEADY when flat so far, SETTLED when flat while
-    the temperature holds (or, with no thermometer, flat for 60 s).
+    the temperature holds (or, with no thermometer, flat for 60 s) and the last minutes leave no
+    more than 0.5 % for the next five. `within` and `held_s` say what has held, and for how long.
     """
 
     def __init__(self) -> None:
@@ -230,6 +261,8 @@ class DriftTracker:
         self._last_ns: int | None = None
         self._levels: deque[tuple[int, int, float]] = deque()
         """(when, since when, log t) of each evaluation of the last minute."""
+        self._slow = SlowMemory()
+        self._outlook = NO_OUTLOOK
         self.settled_since_ns: int | None = None
         """When the current settled state began; None when not settled."""
 
@@ -239,6 +272,8 @@ class DriftTracker:
         self._is_drifting = False
         self._last_ns = self.settled_since_ns = None
         self._levels.clear()
+        self._slow.clear()
+        self._outlook = NO_OUTLOOK
 
     def update(self, look: Look) -> Drift:
         """Take one more evaluation (1 Hz is meant) into account."""
@@ -257,38 +292,77 @@ class DriftTracker:
             window_s=look.window_s,
             temp_change_c=look.temp_change_c,
             slope_per_s=look.slope_per_s,
+            within=self._outlook.within,
+            held_s=self._outlook.held_s,
         )
 
+    def _remember(self, look: Look, level: float) -> Outlook:
+        third_ns = int(look.window_s * NS_PER_S / 3)
+        self._slow.add(Level(look.now_ns - third_ns, look.now_ns, level, look.temp_c))
+        return self._slow.outlook()
+
     def _count(self, look: Look, trend: Trend, level: float) -> None:
-        fired = fires(trend, look.temp_change_c)
+        outlook = self._outlook = self._remember(look, level)
+        is_slow = abs(outlook.drifts) >= DELTA
+        fired = fires(trend, look.temp_change_c) or is_slow
         self._fired = self._fired + 1 if fired else 0
         began_ns = look.now_ns - int(look.window_s * NS_PER_S)
         self._levels.append((look.now_ns, began_ns, level))
         while look.now_ns - self._levels[0][0] > BLIND_WINDOW_S * 1.05 * NS_PER_S:
             self._levels.popleft()
-        calm = not fired and abs(trend.change) < DELTA and self._is_level(look)
+        calm = not fired and abs(trend.change) < DELTA and self._is_level(look, trend)
         self._calm = self._calm + 1 if calm else 0
         # A row that has just begun is expected to move: one evaluation will do.
         at_once = abs(trend.z) >= Z_AT_ONCE or look.window_s < SETTLED_WINDOW_S
         if self._fired >= 2 or (fired and at_once):
             self._is_drifting = True
-        elif self._is_drifting and not fires(trend, look.temp_change_c, 0.6):
+            if abs(trend.change) >= DELTA:
+                # What was before a change says nothing of how the row goes on after it.
+                self._slow.forget_before(look.now_ns - int(look.window_s * NS_PER_S / 3))
+        elif self._is_drifting and not is_slow and not fires(trend, look.temp_change_c, 0.6):
             self._is_drifting = False
         if self._calm >= CALM_EVALUATIONS:
             self.settled_since_ns = self.settled_since_ns or look.now_ns
-        elif self._is_drifting or not self._keeps_settled(look):
+        elif self._is_drifting or not self._keeps_settled(look, trend):
             self.settled_since_ns = None
 
-    def _is_level(self, look: Look) -> bool:
-        """What the window cannot see holds still: the temperature, or the level of 60 s."""
-        if look.temp_change_c is not None:
-            return look.window_s >= SETTLED_WINDOW_S and abs(look.temp_change_c) <= SETTLED_C
-        span = (look.now_ns - self._levels[0][1]) / NS_PER_S
-        return span >= BLIND_WINDOW_S and self._range() < DELTA
+    def _is_level(self, look: Look, trend: Trend) -> bool:
+        """What the window cannot see holds still: times and temperature of the last minutes."""
+        outlook = self._outlook
+        if self._creeps(look, trend):
+            return False
+        to_come = min(outlook.to_come or math.inf, _to_come(look, trend))
+        if look.temp_change_c is None:
+            span = (look.now_ns - self._levels[0][1]) / NS_PER_S
+            return span >= BLIND_WINDOW_S and self._range() < DELTA
+        if look.window_s < SETTLED_WINDOW_S or abs(look.temp_change_c) > SETTLED_C:
+            return False
+        # A line overstates what is to come of a drift that levels off, by half or more.
+        if to_come <= 2 * DELTA:
+            return self._warms(look) <= TEMP_C_PER_MIN
+        is_flat = outlook.held_s >= TEMP_SPAN_S and self._warms(look) <= FLAT_C_PER_MIN
+        return is_flat and to_come <= 3 * DELTA
 
-    def _keeps_settled(self, look: Look) -> bool:
+    def _warms(self, look: Look) -> float:
+        """How fast the temperature changes, degrees a minute, whichever way."""
+        slow = self._outlook.warms_c_per_min
+        if slow is None and look.temp_change_c is not None and look.window_s > 0:
+            slow = look.temp_change_c * 60 / (look.window_s * 2 / 3)
+        return abs(slow or 0.0)
+
+    def _creeps(self, look: Look, trend: Trend, slack: float = 1.0) -> bool:
+        """Slow enough to be no drift yet, and sure to pass 0.5 % within the next five minutes."""
+        if abs(self._outlook.creep) > DELTA * slack:
+            return True
+        ahead = abs(trend.change) * _ahead(look)
+        return abs(trend.z) >= Z_AT_ONCE and ahead > 2 * DELTA * slack
+
+    def _keeps_settled(self, look: Look, trend: Trend) -> bool:
+        if self._creeps(look, trend, slack=2.0):
+            return False
         if look.temp_change_c is not None:
-            return abs(look.temp_change_c) <= 2 * SETTLED_C
+            is_near = abs(look.temp_change_c) <= 2 * SETTLED_C
+            return is_near and abs(self._outlook.warms_c_per_min or 0.0) <= 2 * TEMP_C_PER_MIN
         return self._range() < 2 * DELTA
 
     def _range(self) -> float:

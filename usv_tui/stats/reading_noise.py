@@ -80,27 +80,15 @@ def common_variance(y: FloatArray, weight: FloatArray, white: FloatArray) -> Flo
     A row that is alone shares with itself: what exceeds the variance `white` of bin means that its
     quick noise alone would give.
     """
-    count = y.shape[0]
-    spread = _covariance(y, y, weight)
-    if count == 1:
+    n = weight @ weight.T
+    n_or_1 = np.maximum(n, 1.0)
+    here = (weight * y) @ weight.T / n_or_1
+    covariance = (weight * y) @ (weight * y).T / n_or_1 - here * here.T
+    spread = np.diag(covariance).copy()
+    if spread.size == 1:
         return np.maximum(spread - 2 * white, 0.0)
-    found = np.zeros(count)
-    for i in range(count):
-        for j in range(count):
-            if i == j:
-                continue
-            both = weight[i] * weight[j]
-            n = float(both.sum())
-            if n < 30:
-                continue
-            shared = float(_covariance(y[i : i + 1], y[j : j + 1], both[None, :])[0])
-            size = float(spread[i] * spread[j])
-            if size > 0 and shared / math.sqrt(size) > CHANCE / math.sqrt(n):
-                found[i] = max(found[i], shared * shared / spread[j])
-    return np.minimum(found, spread)
-
-
-def _covariance(a: FloatArray, b: FloatArray, weight: FloatArray) -> FloatArray:
-    w = np.maximum(weight.sum(axis=1), 1.0)
-    mean_a, mean_b = (weight * a).sum(axis=1) / w, (weight * b).sum(axis=1) / w
-    return np.asarray((weight * a * b).sum(axis=1) / w - mean_a * mean_b, np.float64)
+    size = np.sqrt(np.maximum(np.outer(spread, spread), 1e-300))
+    is_real = (n >= 30) & (covariance / size > CHANCE / np.sqrt(n_or_1))
+    np.fill_diagonal(is_real, val=False)
+    shared = np.where(is_real, covariance**2 / np.maximum(spread, 1e-300)[None, :], 0.0)
+    return np.asarray(np.minimum(shared.max(axis=1, initial=0.0), spread), np.float64)

@@ -142,7 +142,10 @@ def _drift(row: RowView) -> str:
     window = "" if drift.window_s is None else f" within {drift.window_s:.0f} s"
     least = "" if drift.detectable is None else f", detectable from {drift.detectable * 100:.2f} %"
     heat = "" if drift.temp_change_c is None else f", temperature {drift.temp_change_c:+.1f} C"
-    return f"{drift.change * 100:+.2f} %{window}{least}{heat}"
+    held = ""
+    if drift.within is not None and drift.held_s:
+        held = f", level within ±{drift.within * 100:.2f} % over the last {drift.held_s:.0f} s"
+    return f"{drift.change * 100:+.2f} %{window}{least}{heat}{held}"
 
 
 def _effect(row: RowView) -> str:
