@@ -98,7 +98,11 @@ def _run(argv: list[str]) -> int:
 
         _print(f"usv-tui {metadata.version('usv-tui')}")
         return int(ExitCode.OK)
-    args = options.run_parser().parse_args(argv)
+    return _start(options.run_parser().parse_args(argv))
+
+
+def _start(args: argparse.Namespace) -> int:
+    """Measure what was asked for, on a real or a simulated device."""
     if args.file is not None:
         _check_file(args.file)
     if args.device.partition(":")[0] == "sim":
@@ -157,7 +161,8 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
 
         why_headless = why_no_screen()
     is_headless = args.headless or bool(why_headless)
-    if is_headless and args.iters is None and args.max_time is None and args.until is None:
+    is_open = args.iters is None and args.max_time is None and args.until is None
+    if is_headless and is_open and not hasattr(args, "visits"):
         config["max_time_s"] = HEADLESS_MAX_TIME_S
     if args.json == "-" and args.csv == "-":
         raise UsageError("--json - and --csv - both want stdout", "give one of them a file")
@@ -260,7 +265,7 @@ class _Plan:
         from usv_tui import environment, model, terminal, watch
         from usv_tui.device.clocks import controller_for
         from usv_tui.engine import gate as gate_module
-        from usv_tui.session import controller, goal, live, relay
+        from usv_tui.session import controller, goal, live, relay, sweep
         from usv_tui.session import desk as desk_module
 
         args = self._args
@@ -307,6 +312,9 @@ class _Plan:
             session.store.telemetry_state = "off (--no-telemetry)"
         session.set_window(args.window)
         session.want_baseline(args.baseline)
+        if hasattr(args, "visits"):
+            plan = sweep.Plan(args.from_mhz, args.to_mhz, args.steps, args.visits, args.seconds)
+            session.sweep = sweep.Sweep(plan, config.seed)
         if self._target is not None:
             session.goal = goal.Goal(self._target, args.max_time)
         if simulation is not None:
@@ -397,7 +405,8 @@ class _Plan:
             mouse=args.mouse,
             close_at_end=self._config["iters"] is not None
             or args.max_time is not None
-            or args.until is not None,
+            or args.until is not None
+            or hasattr(args, "visits"),
         )
         is_over = True
         late: list[str] = []
@@ -441,6 +450,9 @@ class _Plan:
                     export.write_file(Path(target), session.store, snapshot, kind)
                 elif kind == "table" and "-" not in (args.json, args.csv) and session.has_samples:
                     _print(table.render(snapshot, markdown=args.markdown, width=_terminal_width()))
+                    found = export.sweep_text(session.store, markdown=args.markdown)
+                    if found:
+                        _print(f"\n{found}")
                 elif kind != "table" and target == "-":
                     _to_stdout(partial(export.write, kind, session.store, snapshot))
             except UsageError as error:
@@ -530,6 +542,8 @@ def _export(argv: list[str]) -> int:
     snapshot = store.snapshot(store.last_ns)
     if args.to in ("table", "markdown"):
         text = table.render(snapshot, markdown=args.to == "markdown")
+        found = export.sweep_text(store, markdown=args.to == "markdown")
+        text += f"\n\n{found}" if found else ""
         if args.output == "-":
             _print(text)
         else:
@@ -568,9 +582,20 @@ def _doctor(argv: list[str]) -> int:
 
 
 def _clocks(argv: list[str]) -> int:
+    if argv[:1] == ["sweep"]:
+        return _sweep(argv[1:])
     from usv_tui import clocks_cli as commands
 
     return int(commands.main(argv))
+
+
+def _sweep(argv: list[str]) -> int:
+    args = options.sweep_parser().parse_args(argv)
+    for flag in ("lock", "until", "iters", "max_time", "keep_lock"):
+        if getattr(args, flag):
+            name = f"--{flag.replace('_', '-')}"
+            raise UsageError(f"{name} means nothing in a sweep", "see usv-tui clocks sweep --help")
+    return _start(args)
 
 
 def _lie(argv: list[str]) -> int:

@@ -60,6 +60,7 @@ def parser() -> Parser:
             action.add_argument("mhz", metavar="MHZ", help="a number of MHz, or base")
             action.add_argument("--mem", type=int, default=None, metavar="MHZ", help="memory too")
             action.add_argument("--force", action="store_true", help="in spite of concerns")
+    actions.add_parser("sweep", help="which clock to lock at, by measuring: sweep --help")
     return top
 
 
@@ -78,7 +79,7 @@ def main(
     """
     args = parser().parse_args(list(argv) or ["status"])
     if args.action is None:
-        raise UsageError("what about the clocks?", "status, lock, unlock or restore")
+        raise UsageError("what about the clocks?", "status, lock, unlock, restore or sweep")
     action = _ACTIONS[args.action]
     stream = out or sys.stdout
     try:

@@ -18,6 +18,7 @@ commands:
   usv-tui lie FILE             what timing without synchronising would have told
   usv-tui export FILE.usv      a saved session as JSON or CSV
   usv-tui clocks               clock state, lock, unlock, restore
+  usv-tui clocks sweep FILE    which clock to lock at, found by measuring at each
   usv-tui doctor               what this machine offers, what is missing, how to mend it
 
 exit codes: 0 ok, 1 a benchmark failed, 2 usage or bad file, 3 no such device,
@@ -229,6 +230,35 @@ def run_parser() -> Parser:
         help="only rows whose name holds or matches PATTERN; may be repeated",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
+    _add_run_options(parser)
+    return parser
+
+
+def sweep_parser() -> Parser:
+    """`usv-tui clocks sweep`."""
+    parser = Parser(
+        prog="usv-tui clocks sweep",
+        description="Locks clock after clock, in random order and again, measures the rows at each "
+        "one and at the free clock, and says which clock holds, is calm, and saves energy. "
+        "The clocks are given back in any end.",
+    )
+    parser.add_argument("file", nargs="?", default=None, help="a Python file with benchmarks")
+    parser.add_argument(
+        "-k", dest="select", action="append", default=[], metavar="PATTERN", help="only such rows"
+    )
+    group = parser.add_argument_group("the sweep")
+    add: Callable[..., object] = group.add_argument
+    add("--from", dest="from_mhz", type=positive_int, default=None, metavar="MHZ", help="lowest")
+    add("--to", dest="to_mhz", type=positive_int, default=None, metavar="MHZ", help="highest")
+    add("--steps", type=positive_int, default=8, metavar="N", help="clocks to visit (default 8)")
+    add("--visits", type=positive_int, default=3, metavar="N", help="visits to each (default 3)")
+    add(
+        "--seconds",
+        type=positive_float,
+        default=5.0,
+        metavar="S",
+        help="of each visit, after the clock has settled (default 5)",
+    )
     _add_run_options(parser)
     return parser
 

@@ -248,6 +248,15 @@ class Gap(Record, tag="gap", frozen=True):
     reason: str
 
 
+class Visit(Record, tag="visit", frozen=True):
+    """A stretch of a clock sweep at one clock, after it had settled."""
+
+    from_ns: Ns
+    to_ns: Ns
+    mhz: Index | None
+    """None: the clocks were free."""
+
+
 class Clocks(Record, tag="clocks", frozen=True):
     """What is known about the clocks has changed."""
 
@@ -298,6 +307,7 @@ AnyRecord = (
     | Clocks
     | Advised
     | Output
+    | Visit
     | End
 )
 
@@ -420,6 +430,7 @@ __all__ = [
     "State",
     "Telemetry",
     "Timing",
+    "Visit",
     "decode",
     "encode",
     "encode_batch",

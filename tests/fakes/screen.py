@@ -115,6 +115,10 @@ class FakeStore:
             else row.bytes / stats.median_s / 1e9,
         )
 
+    def steps(self):
+        """No clock sweep."""
+        return []
+
     def series(self, bench, from_ns, to_ns, limit):
         track = self.tracks.get(bench)
         if track is None:

@@ -38,6 +38,7 @@ from usv_tui.session.live import RecordSource
 from usv_tui.session.row_store import MAX_WINDOW
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.session.store import Store
+from usv_tui.session.sweep import Sweep
 from usv_tui.session.watchdog import Watchdog
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
@@ -108,6 +109,8 @@ class LiveSession:
         """What `--until` asks for."""
         self.outcome: Outcome | None = None
         """How the goal ended."""
+        self.sweep: Sweep | None = None
+        """The clock sweep that this session is made for."""
         self._time = time_source or MonotonicTime()
         self._source = source
         self._make_watcher = make_watcher
@@ -173,6 +176,7 @@ class LiveSession:
             now_ns, is_paused=self._is_paused, is_due=self.outcome is not None
         )
         self._take(records)
+        self._go_on_sweeping(now_ns)
         self._find_baseline(now_ns)
         if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
             self._analyse(now_ns)
@@ -184,6 +188,21 @@ class LiveSession:
             self.journal.flush()
             self._look_at_journal(now_ns)
         return bool(records)
+
+    def _go_on_sweeping(self, now_ns: int) -> None:
+        sweep, desk = self.sweep, self.desk
+        if sweep is None or desk is None or sweep.is_over or self.store.has_ended:
+            return
+        self._take(list(sweep.look(self.store, desk, now_ns)))
+        self.store.progress = sweep.progress
+        if not sweep.is_over:
+            return
+        error = sweep.fault()
+        if error is not None:
+            fault = Fault(now_ns, int(error.exit_code), error.message, error.hint)
+            self.fault = self.fault or fault
+            self._take([fault])
+        self._source.command(Command("stop", "the sweep is done" if error is None else str(error)))
 
     def _let_rest(self, watcher: Watcher, now_ns: int) -> None:
         if not self.telemetry_on:

@@ -12,6 +12,7 @@ import numpy as np
 
 from usv_tui import plain
 from usv_tui.model import Flag
+from usv_tui.report import sweep
 from usv_tui.report.wording import clocks_line
 from usv_tui.session import outputs
 from usv_tui.session.snapshot import FloatArray, RowView, Snapshot, Stats
@@ -51,6 +52,7 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
             {"from_s": _seconds(a, start_ns), "to_s": _seconds(b, start_ns), "reason": reason}
             for a, b, reason in store.gaps(0, 1 << 62)
         ],
+        "sweep": sweep.as_data(store.steps(), _names(store)),
         "skipped": [{"name": name, "reason": reason} for name, reason in snapshot.skipped],
         "notices": [
             {
@@ -71,6 +73,18 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
             for line in snapshot.log
         ],
     }
+
+
+def _names(store: Store) -> dict[int, str]:
+    return {bench: row.info.name for bench, row in store.rows.items()}
+
+
+def sweep_text(store: Store, *, markdown: bool = False) -> str:
+    """What a session's clock sweep found; empty when it made none."""
+    if not store.visits:
+        return ""
+    tops = {b: row.info.name for b, row in store.rows.items() if row.info.parent is None}
+    return sweep.render(store.steps(), tops, markdown=markdown)
 
 
 def _real(snapshot: Snapshot, store: Store) -> Iterator[RowView]:

@@ -50,6 +50,7 @@ from usv_tui.records import (
     State,
     Telemetry,
     Timing,
+    Visit,
     time_of,
 )
 from usv_tui.report.wording import clock_words
@@ -66,6 +67,7 @@ from usv_tui.session.snapshot import (
     Snapshot,
     Stats,
 )
+from usv_tui.session.sweep import StepAt, steps_of
 from usv_tui.session.told import Notes
 from usv_tui.session.wording import sentence
 from usv_tui.stats.analysis import Analysis, Analyst
@@ -104,6 +106,10 @@ class Store:
         self.progress = ""
         self.telemetry_state: str | None = None
         """What the watcher says of itself, while there is one."""
+        self.visits: list[Visit] = []
+        """Of a clock sweep."""
+        self._steps: list[StepAt] = []
+        self._steps_n = 0
         self.overheads: dict[str, float] = {}
         self.last_sample_ns = 0
         self.last_ns = 0
@@ -217,6 +223,8 @@ class Store:
             if self._device is None and not self.has_ended:
                 self.log(record.at_ns, "event", _device_line(record.info))
             self._device = record.info
+        elif isinstance(record, Visit):
+            self.visits.append(record)
         elif isinstance(record, Bench):
             self.rows[record.info.bench] = RowStore(record.info)
         elif isinstance(record, Skip):
@@ -516,6 +524,17 @@ class Store:
     def device(self) -> DeviceInfo | None:
         """The watched device."""
         return self._device
+
+    def steps(self) -> list[StepAt]:
+        """What a clock sweep has found so far; worked out when a visit has come on."""
+        if self._steps_n != len(self.visits):
+            self._steps_n, self._steps = len(self.visits), steps_of(self, self.visits)
+        return self._steps
+
+    @property
+    def clocks(self) -> ClockState:
+        """What is known of the clocks."""
+        return self._clocks
 
     @property
     def phase(self) -> str:

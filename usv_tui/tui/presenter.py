@@ -118,6 +118,8 @@ class Presenter:
         self._frozen: Snapshot | None = None
         self._ended_ns: int | None = None
         self._log_height = 1
+        self._has_swept = False
+        """A clock sweep has been shown by itself once."""
 
     @property
     def shown(self) -> Snapshot:
@@ -134,6 +136,8 @@ class Presenter:
         self.snapshot = self._controller.store.snapshot(now_ns)
         if self.has_ended and self._ended_ns is None:
             self._ended_ns = now_ns
+        if not self._has_swept and self._controller.store.steps():
+            self._has_swept, self.view.pane = True, PANES[-1]
 
     def lines(self, now_ns: int, width: int, height: int) -> list[Line]:
         """The whole screen, from the last snapshot."""
@@ -352,7 +356,8 @@ class Presenter:
     def do_next_pane(self, _now_ns: int) -> None:
         """What the lower pane shows."""
         self.view.log_end = None
-        self.view.pane = _next(PANES, self.view.pane)
+        panes = PANES if self._controller.store.steps() else PANES[:-1]
+        self.view.pane = _next(panes, self.view.pane if self.view.pane in panes else panes[0])
 
     def do_filter(self, _now_ns: int) -> None:
         """Begin to type a filter."""

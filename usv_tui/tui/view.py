@@ -12,6 +12,7 @@ from usv_tui.session.snapshot import (
     Series,
     Snapshot,
 )
+from usv_tui.session.sweep import StepAt
 from usv_tui.tui.look import Look
 
 SPANS_S: tuple[int | None, ...] = (10, 60, 300, None)
@@ -19,13 +20,17 @@ SPANS_S: tuple[int | None, ...] = (10, 60, 300, None)
 WINDOWS = (100, 300, 1000, 3000, 10_000)
 """Rolling windows to choose from, in samples."""
 COLUMN_SETS = ("window", "whole", "tails")
-PANES = ("log", "spread", "setup")
+PANES = ("log", "spread", "setup", "sweep")
 """What the lower pane can show."""
 _WHOLE_SPANS_S = (10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
 
 
 class ScreenStore(Protocol):
     """What the screen asks of the session's store; all times are on the session's clock."""
+
+    def steps(self) -> Sequence[StepAt]:
+        """What a clock sweep has found so far; empty without one."""
+        ...
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """Everything but the series."""

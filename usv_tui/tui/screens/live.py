@@ -7,7 +7,7 @@ from usv_tui.tui import text
 from usv_tui.tui.keys import LIVE
 from usv_tui.tui.layout import Contents, Layout, arrange
 from usv_tui.tui.view import PANES, Scene, TimeAxis
-from usv_tui.tui.widgets import bar, chart, setup, spread
+from usv_tui.tui.widgets import bar, chart, setup, spread, sweep
 from usv_tui.tui.widgets.advice import AdvicePanel
 from usv_tui.tui.widgets.chart import GUTTER, Chart
 from usv_tui.tui.widgets.log import Log
@@ -100,6 +100,8 @@ class LiveScreen:
             return spread.lines(scene, width, height)
         if scene.view.pane == PANES[2] and height >= 4:
             return setup.lines(scene, width, height)
+        if scene.view.pane == PANES[3] and height >= 4:
+            return sweep.lines(scene, width, height)
         row = scene.row
         is_told = row is not None and row.rolling.n >= 3
         if scene.view.log_end is None and height >= ROOMY and is_told:
