@@ -164,7 +164,7 @@ def _range(low: float | None, high: float) -> str:
 
 def _others(advice: Advice, names: Mapping[int, str]) -> str:
     """What the lock does to the other rows, where it does something else to them."""
-    if advice.lock_mhz is None or advice.std_now is None or advice.std_locked is None:
+    if advice.lock_mhz is None or not advice.std_now or advice.std_locked is None:
         return ""
     share = advice.std_locked / advice.std_now
     parts = []
