@@ -30,7 +30,7 @@ struct gpu {
     unsigned domain, pci_bus;
     long long sm, mem, temp, memtemp, power, energy, pstate, reasons, util, fan, fans, limit;
     long long major, minor, total, max, policy_power, policy_thermal, sw_thermal, hw_thermal, brake;
-    long long ecc, xid, pids, pid, pidmem, mig, locked_lo, locked_hi, mem_lo, mem_hi, persistence, supported;
+    long long ecc, xid, remap, pids, pid, pidmem, mig, locked_lo, locked_hi, mem_lo, mem_hi, persistence, supported;
 };
 
 static const struct gpu initial[2] = {
@@ -68,7 +68,7 @@ static long long *quantity(struct gpu *g, const char *name) {
 #define Q(field) if (!strcmp(name, #field)) return &g->field;
     Q(sm) Q(mem) Q(temp) Q(memtemp) Q(power) Q(energy) Q(pstate) Q(reasons) Q(util) Q(fan) Q(fans)
     Q(limit) Q(major) Q(minor) Q(total) Q(max) Q(policy_power) Q(policy_thermal) Q(sw_thermal)
-    Q(hw_thermal) Q(brake) Q(ecc) Q(xid) Q(pids) Q(pid) Q(pidmem) Q(mig) Q(supported) Q(persistence)
+    Q(hw_thermal) Q(brake) Q(ecc) Q(xid) Q(remap) Q(pids) Q(pid) Q(pidmem) Q(mig) Q(supported) Q(persistence)
 #undef Q
     fprintf(stderr, "fake nvml: no quantity %s\n", name);
     abort();
@@ -383,7 +383,7 @@ int nvmlDeviceGetFieldValues(void *h, int count, struct field *fields) {
 
 int nvmlDeviceGetTotalEccErrors(void *h, int type, int counter, unsigned long long *out) { (void)counter; GUARD; if (type != 1) return INVALID_ARGUMENT; *out = (unsigned long long)at(h)->ecc; return OK; }
 GETTER(nvmlDeviceGetRetiredPagesPendingStatus, unsigned, 0)
-int nvmlDeviceGetRemappedRows(void *h, unsigned *corr, unsigned *unc, unsigned *pending, unsigned *failed) { GUARD; *corr = *unc = *pending = *failed = 0; return OK; }
+int nvmlDeviceGetRemappedRows(void *h, unsigned *corr, unsigned *unc, unsigned *pending, unsigned *failed) { GUARD; *corr = *unc = *failed = 0; *pending = at(h)->remap != 0; return OK; }
 int nvmlEventSetCreate(void **set) { GUARD; *set = &gpus; return OK; }
 int nvmlEventSetFree(void *set) { (void)set; GUARD; return OK; }
 int nvmlDeviceRegisterEvents(void *h, unsigned long long types, void *set) { (void)h; (void)types; (void)set; GUARD; return OK; }

@@ -19,6 +19,7 @@ from usv_tui.device.nvml import NvmlTelemetry
 from usv_tui.device.poller import Poller
 from usv_tui.device.restore import Access, nvml_code
 from usv_tui.errors import ClockRefused, ExitCode, UsvError
+from usv_tui.model import DeviceInfo, Notice
 from usv_tui.records import Noted, Telemetry
 from usv_tui.session.desk import ClockDesk
 from usv_tui.timesource import ManualTime
@@ -144,7 +145,6 @@ def test_processes_are_read_through_the_older_call_of_an_older_driver(tmp_path, 
 
 def test_a_wish_that_ends_in_an_unforeseen_error_is_told(monkeypatch):
     """`--lock` is never dropped without a word."""
-    from usv_tui.model import DeviceInfo
 
     class Odd:
         uuid, kind = "GPU-1", "nvidia"
@@ -160,6 +160,21 @@ def test_a_wish_that_ends_in_an_unforeseen_error_is_told(monkeypatch):
     (notice,) = [r.notice for r in records if isinstance(r, Noted)]
     assert notice.level == "error"
     assert "RuntimeError: what a surprise" in notice.evidence["reason"]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_wish_without_a_device_is_refused_in_words(is_told):
+    """No telemetry, no device: `--lock` says so, at once or at the end."""
+    desk = ClockDesk(lambda _: None, wanted="1410")
+    if is_told:
+        reason = {"reason": "NVML library not found"}
+        desk.on_notice(Notice(code="telemetry off", at_ns=0, evidence=reason))
+    desk.close()
+    records, _ = desk.drain()
+
+    (notice,) = [r.notice for r in records if isinstance(r, Noted)]
+    assert notice.code == "lock refused"
+    assert "no device to lock" in notice.evidence["reason"]
 
 
 # --- reasons and exit codes

@@ -490,6 +490,24 @@ def test_errors_of_memory_and_driver_during_a_run_are_told(fake, time, script, c
     assert words in sentence(notice)
 
 
+def test_what_was_not_supported_once_is_asked_for_once_more(fake, time):
+    """A board that was waking up or resetting at the first look."""
+    fake("nvmlDeviceGetPerformanceState=3")
+    source = opened(fake, time)
+    first = look(source, time)
+    fake("nvmlDeviceGetPerformanceState=0")
+    readings = [look(source, time) for _ in range(620)]
+
+    assert (first.pstate, readings[300].pstate, readings[-1].pstate) == (None, None, 0)
+
+
+def test_memory_that_waits_for_a_reset_is_in_the_note(fake, time):
+    """Rows to be remapped are a fact about the board that a run should carry."""
+    fake("0.remap=1")
+
+    assert "faulty memory waits" in opened(fake, time).info().note
+
+
 def test_without_events_or_ecc_the_reason_is_told(fake, time):
     """A consumer board, or an old driver."""
     fake("nvmlDeviceRegisterEvents=3,nvmlDeviceGetTotalEccErrors=3")

@@ -63,6 +63,8 @@ _GAP = {
 """Codes that pass: ask again, later and later."""
 _NO_VALUE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """What a driver writes for an absent number of 32 and of 64 bits."""
+SECOND_LOOK_NS = 60 * S
+"""When what was not supported at first is asked for once more."""
 _UNCORRECTED, _VOLATILE = 1, 0
 LOST_LOOKS = 5
 """Looks in a row in which every sensor failed for no known reason."""
@@ -147,6 +149,9 @@ class NvmlTelemetry:
         self._block: FieldBlock | None = None
         self._witness = EnergyWitness(factor=3.0, periods=3)
         self._events = XidEvents(None, None)
+        self._given_up: set[str] = set()
+        """What is not asked again whatever the driver says."""
+        self._second_look_ns: int | None = None
 
     def open(self) -> DeviceInfo:
         """Load NVML, find the device and learn what it is; its sensors are learned by reading.
@@ -180,6 +185,8 @@ class NvmlTelemetry:
         for name in _FIELDS:
             if name not in planned:
                 self._board.never(name, _NOT_TOLD.get(name, "NVML does not tell it"))
+        self._given_up = {"util_pct"} if is_mig else set()
+        self._second_look_ns = None if is_mig else self._time.now_ns() + SECOND_LOOK_NS
         if is_mig:
             self._drop("util_pct", "not reported under MIG")
         return self.info()
@@ -219,6 +226,7 @@ class NvmlTelemetry:
             self._compare_energy(start_ns)
         if tiers & Tier.SLOW:
             self._watch_power(start_ns)
+            self._ask_again(start_ns)
         self._count_failures([q.name for q in due])
         at_ns = (start_ns + self._time.now_ns()) // 2
         return self._board.reading(self._info.uuid, at_ns)
@@ -356,6 +364,7 @@ class NvmlTelemetry:
         notes = [] if part is None else ["telemetry and clocks are the whole board's (MIG)"]
         if ask("nvmlDeviceGetPersistenceMode", handle) == 0:
             notes.append("persistence mode off")
+        notes += self._memory_repairs()
         margins = self._limit_margins()
         limits = {
             name: float(limit)
@@ -383,6 +392,18 @@ class NvmlTelemetry:
             note=", ".join(notes),
         )
         return msgspec.structs.replace(info, **sane_info(info))
+
+    def _memory_repairs(self) -> list[str]:
+        """What the board's memory waits for, or has given up on."""
+        ask, handle = self._nvml.ask, self._handle
+        rows = ask("nvmlDeviceGetRemappedRows", handle)
+        pages = ask("nvmlDeviceGetRetiredPagesPendingStatus", handle)
+        notes = []
+        if (rows and rows[2]) or pages:
+            notes.append("faulty memory waits to be mapped out: reset the GPU")
+        if rows and rows[3]:
+            notes.append("faulty memory could not be mapped out")
+        return notes
 
     def _limit_margins(self) -> str:
         """The newer limits are distances, not temperatures: they are told, not drawn."""
@@ -486,6 +507,17 @@ class NvmlTelemetry:
         self._quantities = [q for q in self._quantities if q.name != name]
         self._board.never(name, reason)
 
+    def _ask_again(self, now_ns: int) -> None:
+        """One "not supported" may have been the moment's (asleep, resetting): a second look."""
+        if self._second_look_ns is None or now_ns < self._second_look_ns:
+            return
+        self._second_look_ns = None
+        known = {quantity.name for quantity in self._quantities}
+        missing = [q for q in self._plan(is_mig=False) if q.name not in known | self._given_up]
+        for quantity in missing:
+            self._quantities.append(quantity)
+            self._declare(quantity)
+
     def _reopen(self) -> None:
         """Another component shut NVML down for the whole process: open it again, once."""
         if self._has_reopened:
@@ -522,6 +554,7 @@ class NvmlTelemetry:
         """Give the energy counter up when it disagrees with power again and again."""
         energy, power = self._board.value("energy_mj"), self._board.value("power_mw")
         if why := self._witness.feed(energy, power, now_ns):
+            self._given_up.add("energy_mj")
             self._drop("energy_mj", why)
 
     def _read_others(self, name: str) -> Others:

@@ -171,6 +171,8 @@ class LiveSession:
                     self.desk.on_reading(record.reading)
             elif isinstance(record, Device) and self.desk is not None:
                 self.desk.on_device(record.info)
+            elif isinstance(record, Noted) and self.desk is not None:
+                self.desk.on_notice(record.notice)
         records += self._from_desk()
         records += self._watchdog.look(
             now_ns, is_paused=self._is_paused, is_due=self.outcome is not None

@@ -111,6 +111,16 @@ class ClockDesk:
         """At the start of every session: give back what a run that died left locked."""
         self._start("repairing", self._repair)
 
+    def on_notice(self, notice: Notice) -> None:
+        """Without telemetry nothing tells which device's clocks are meant."""
+        if notice.code == "telemetry off":
+            self._give_up(str(notice.evidence.get("reason", "")))
+
+    def _give_up(self, why: str) -> None:
+        if self._wanted and self._info is None:
+            self._wanted = ""
+            self._refuse(f"no device to lock ({why})")
+
     def on_reading(self, reading: Reading) -> None:
         """Follow our lock, or keep what may show somebody else's."""
         lease = self._lease
@@ -164,6 +174,7 @@ class ClockDesk:
         self._is_watched = False  # from here on nobody needs another guardian
         if self._wanted == "advice":
             self._refuse("no clock was advised while this run lasted")
+        self._give_up("it never became known")
         if self._lease is not None or self.failure or self.is_busy:
             self._start("giving back", self._end)
         if self._job is None or self._has_ended(self._job, timeout_s, hurry):
