@@ -1,8 +1,9 @@
 """Is a row warm beside its neighbours? As warm as alone, or it is not called so.
 
-Each row is timed in turn as the run will time it (behind the others, after its refilling calls) and
-after many calls of its own. While the first takes longer, the refilling calls are doubled. Both
-are looked at within milliseconds, so that a clock that moves falls on both alike.
+First each row is called several times behind the others, and each call timed: it gets as many
+untimed calls as it takes until the next one's time stops falling. Then its windows, as the run will
+time them, are compared with those after many calls of its own. While they take longer, the untimed
+calls are doubled. Both are looked at within milliseconds, so that a clock that moves falls on both.
 """
 
 import itertools
@@ -14,6 +15,7 @@ from random import Random
 import numpy as np
 
 from usv_tui.engine.calibrate import PROBE_ROUND
+from usv_tui.engine.copies import leave_if_copy
 from usv_tui.engine.timers import Failure, Slot, Timer
 from usv_tui.stats.basics import madn
 
@@ -25,11 +27,17 @@ MAX_CALL_NS = 250_000_000
 """A call that takes longer than this does not run untimed before each of its windows."""
 FREE_SHARE = 20
 """A twentieth of the calls of a window may always be refilling ones: nobody notices them."""
+_FEW = 4
+_FEW_NS = 250_000
+"""So many calls bring a core's own cache back, where nothing better is known and they are quick."""
 _LOOKS = 7
 _SURE_LOOKS = 12
 _TOLERANCE = 0.01
 _SIGMAS = 3.0
 _MOST_OF_THEM = 0.75
+_STOPPED = 0.015
+"""A call's time has stopped falling when it is within this of what it falls to, or in the noise."""
+_PROFILE = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +55,9 @@ class Patient:
     alone_ns: list[float] = field(default_factory=list)
     """Of one call, after many of its own."""
 
+    profile_ns: list[list[float]] = field(default_factory=list)
+    """Of the calls right behind the neighbours, one list a look."""
+
     @property
     def cost_ns(self) -> float:
         """About how long one look takes."""
@@ -57,6 +68,20 @@ class Patient:
     def by_itself(self) -> int:
         """Untimed calls after which a row is taken to be as it is alone."""
         return max(1, min(MAX_REFILL, int(MAX_REFILL_NS / max(1.0, self.per_call_ns))))
+
+    @property
+    def falling_calls(self) -> int:
+        """How many calls behind the neighbours it takes until the next one's time falls no more."""
+        times = np.array([look for look in self.profile_ns if min(look, default=0.0) > 0])
+        if len(times) < _LOOKS:
+            return 0
+        medians = np.median(times, axis=0)
+        last = times[:, -max(1, times.shape[1] // 3) :]
+        base = float(np.median(last))
+        error = 1.2533 * madn(last.ravel()) / math.sqrt(len(times))
+        falling = medians > base + max(_STOPPED * base, 2.0 * error)
+        # Up to the first that is down: a later one is noise, not the caches'.
+        return int(np.argmin(falling)) if not falling.all() else len(falling)
 
     @property
     def warmth(self) -> tuple[int, int] | None:
@@ -83,13 +108,18 @@ def first_refill(slot: Slot, per_call_ns: float) -> int:
     """Refilling calls of a row beside neighbours before anything is known; 0: none are bearable."""
     if per_call_ns > MAX_CALL_NS:
         return 0
-    return max(1, min(MAX_REFILL, slot.inner // FREE_SHARE))
+    few = min(_FEW, int(_FEW_NS / max(1.0, per_call_ns)))
+    return max(1, few, min(MAX_REFILL, slot.inner // FREE_SHARE))
 
 
 def more_refill(slot: Slot, per_call_ns: float) -> int:
     """Twice as many, within the bounds; as many as now when there is no more to be had."""
-    calls = min(MAX_REFILL, 2 * slot.refill)
-    return calls if calls * per_call_ns <= MAX_REFILL_NS else slot.refill
+    return min(2 * slot.refill, _most_refill(slot, per_call_ns))
+
+
+def _most_refill(slot: Slot, per_call_ns: float) -> int:
+    """As many as the bounds of count and time allow, and at least as many as now."""
+    return max(slot.refill, min(MAX_REFILL, int(MAX_REFILL_NS / max(1.0, per_call_ns))))
 
 
 def look(
@@ -110,12 +140,15 @@ def look(
         return None
     random = Random(seed)
     end_ns = clock() + budget_ns
+    for _ in range(_LOOKS):
+        failure = _profile_once(timer, _in_new_order(looked_at, random))
+        if failure is not None or clock() >= end_ns:
+            return failure
+    for patient in looked_at:
+        if patient.wants_warm:
+            _take_profile(patient)
     for turn in itertools.count(1):
-        last = looked_at[-1:]
-        random.shuffle(looked_at)
-        if looked_at[0] in last:  # it would follow itself
-            looked_at.append(looked_at.pop(0))
-        failure = _look_once(timer, looked_at)
+        failure = _look_once(timer, _in_new_order(looked_at, random))
         if failure is not None:
             return failure
         needy = [p for p in looked_at if p.wants_warm and _refill_more(p)]
@@ -125,6 +158,20 @@ def look(
         ):
             return None
     return None
+
+
+def _in_new_order(patients: list[Patient], random: Random) -> list[Patient]:
+    """Shuffled in place, so that none follows itself."""
+    last = patients[-1]
+    random.shuffle(patients)
+    if patients[0] is last:
+        patients.append(patients.pop(0))
+    return patients
+
+
+def _take_profile(patient: Patient) -> None:
+    calls = max(patient.slot.refill, patient.falling_calls)
+    patient.slot.set_refill(min(calls, _most_refill(patient.slot, patient.per_call_ns)))
 
 
 def _affordable(patients: Sequence[Patient], budget_ns: float) -> list[Patient]:
@@ -145,25 +192,51 @@ def _all_seen(patients: Sequence[Patient]) -> bool:
     return all(p.is_neighbour or len(p.here_ns) >= _LOOKS for p in patients)
 
 
-def _look_once(timer: Timer, patients: Sequence[Patient]) -> Failure | None:
-    """One window of each row behind another row's, and one behind many calls of its own."""
-    slots = [s for p in patients for s in _windows(p)]
-    if not slots:
-        return None
+def _profile_once(timer: Timer, patients: Sequence[Patient]) -> Failure | None:
+    """Some calls of each row behind another row's, timed one by one."""
+    slots = [_once(p) for p in patients for _ in range(_calls(p))]
+    windows, failure = _time(timer, slots)
+    if failure is None:
+        rest = iter(windows)
+        for patient in patients:
+            patient.profile_ns.append([next(rest) for _ in range(_calls(patient))])
+    return failure
+
+
+def _calls(patient: Patient) -> int:
+    return 1 if patient.is_neighbour else max(2, min(_PROFILE, patient.by_itself))
+
+
+def _once(patient: Patient) -> Slot:
+    once = patient.slot.twin()
+    once.inner = 1
+    return once
+
+
+def _time(timer: Timer, slots: Sequence[Slot]) -> tuple[list[int], Failure | None]:
+    """The windows of some slots, all of them unless there is a failure."""
     failure = timer.enqueue(PROBE_ROUND, slots)
+    leave_if_copy(None if failure is None else failure[1])
     try:
         windows = [w for record in timer.harvest(wait=True) for w in record.window_ns]
     except Exception as error:  # noqa: BLE001  a device's error comes to light when it is read
-        return failure or (slots[0], error)
+        return [], failure or (slots[0], error)
+    if failure is None and len(windows) != len(slots):
+        return [], (slots[0], RuntimeError("the timer lost windows"))
+    return windows, failure
+
+
+def _look_once(timer: Timer, patients: Sequence[Patient]) -> Failure | None:
+    """One window of each row behind another row's, and one behind many calls of its own."""
+    windows, failure = _time(timer, [s for p in patients for s in _windows(p)])
     if failure is not None:
         return failure
-    at = 0
+    rest = iter(windows)
     for patient in patients:
+        here_ns = next(rest)
         if patient.is_neighbour:
-            at += 1
             continue
-        here_ns, alone_ns = windows[at : at + 2]
-        at += 2
+        alone_ns = next(rest)
         if here_ns > 0 and alone_ns > 0:
             patient.here_ns.append(here_ns / patient.slot.inner)
             patient.alone_ns.append(alone_ns / patient.slot.inner)
@@ -172,9 +245,7 @@ def _look_once(timer: Timer, patients: Sequence[Patient]) -> Failure | None:
 
 def _windows(patient: Patient) -> list[Slot]:
     if patient.is_neighbour:
-        once = patient.slot.twin()
-        once.inner = 1
-        return [once]
+        return [_once(patient)]
     return [patient.slot, patient.slot.twin(patient.by_itself)]
 
 

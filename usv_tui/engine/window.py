@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from usv_tui.engine.calibrate import PROBE_ROUND
+from usv_tui.engine.copies import leave_if_copy
 from usv_tui.engine.timers import Failure, Slot, Timer
 from usv_tui.stats.basics import madn
 
@@ -138,6 +139,7 @@ class _Tally:
         """One batch of rounds."""
         start_ns = clock()
         failure = timer.enqueue(PROBE_ROUND, order, size)
+        leave_if_copy(None if failure is None else failure[1])
         try:
             blocks = timer.harvest(wait=True)
         except Exception as error:  # noqa: BLE001  a device's error comes to light when it is read
