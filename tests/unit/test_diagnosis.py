@@ -57,6 +57,40 @@ def test_a_fault_is_told_once() -> None:
     assert told == [(0, "CPU-bound")]
 
 
+def test_what_no_longer_shows_is_taken_back() -> None:
+    """A row that was CPU-bound while the host was busy, and is not any more, is told so once."""
+    rng = np.random.default_rng(0)
+    diagnosis = session()
+    told = []
+    for i in range(30):
+        starved = int(Flag.STARVED) if i < 10 else 0
+        diagnosis.apply(block(rng, 300, window_ns=9 * US, host_ns=10 * US, flag=starved))
+        told += [(n.code, n.level, n.evidence.get("withdrawn", False)) for n in diagnosis.look(1)]
+
+    assert told == [("CPU-bound", "warn", False), ("CPU-bound", "info", True)]
+
+
+def test_a_row_is_not_judged_by_one_half_of_its_windows() -> None:
+    """Two thirds of starved windows in one stretch are no property of the row."""
+    rng = np.random.default_rng(0)
+    diagnosis = session()
+    for flag in (int(Flag.STARVED), int(Flag.STARVED), 0, 0, int(Flag.STARVED)):
+        diagnosis.apply(block(rng, 300, window_ns=9 * US, host_ns=10 * US, flag=flag))
+    diagnosis.apply(block(rng, 90, window_ns=9 * US, host_ns=10 * US, flag=0))
+
+    assert codes(diagnosis) == []
+
+
+def test_one_step_of_the_level_is_not_two_modes() -> None:
+    """A row that has become 6 % slower half way has one mode before and one after."""
+    rng = np.random.default_rng(0)
+    diagnosis = session()
+    diagnosis.apply(block(rng, 900, window_ns=500 * US))
+    diagnosis.apply(block(rng, 900, window_ns=560 * US))
+
+    assert "two modes" not in [code for _, code in codes(diagnosis)]
+
+
 def test_a_clean_session_is_silent() -> None:
     """Thirty looks at eight clean rows say nothing."""
     rng = np.random.default_rng(1)

@@ -124,6 +124,29 @@ def test_a_wait_that_only_the_first_call_makes_is_no_fault() -> None:
     assert found(make) == set()
 
 
+def test_a_verdict_that_two_more_examinations_contradict_is_taken_back() -> None:
+    """A row that only waited while it was new is cleared; one that goes on waiting is not."""
+    torch = FakeTorch()
+    timer = EventTimer(torch, probe=False, time_source=torch.time)
+    is_new = [True]
+
+    def fn() -> None:
+        torch.kernel(300 * US)
+        if is_new[0]:
+            torch.cuda.synchronize()
+
+    slot = Slot(0, fn)
+    assert [code for code, _ in timer.examine(slot)] == [SYNCS]
+
+    kept = timer.look_again(slot, [SYNCS, "graph refused"])
+    is_new[0] = False
+    gone = timer.look_again(slot, [SYNCS, "graph refused"])
+
+    assert kept == []
+    assert gone == [SYNCS]
+    assert "synchronises" not in slot.hints
+
+
 def test_a_clean_row_costs_one_look() -> None:
     """On a quiet host a row without a fault is called once."""
     torch = FakeTorch()

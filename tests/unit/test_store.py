@@ -278,6 +278,24 @@ def test_a_straggler_leaves_the_std_wherever_it_comes(at):
     assert row.left_out == {"stalls": 1}
 
 
+def test_a_verdict_that_is_taken_back_leaves_row_and_table():
+    """The badge goes, and so does the note under the final table; the log keeps both events."""
+    store = Store()
+    found = {"badge": "outside stream", "after_end_ns": 10**6, "window_ns": 10**5}
+    code = "work outside the stream"
+    store.apply([fake.start(), fake.row(0, "a")])
+    store.apply([fake.note(code, bench=0, level="warn", **found)])
+    assert "outside stream" in view(store).badges
+    assert store.snapshot(1).told
+
+    gone = {"withdrawn": True, "badge": False}
+    store.apply([fake.note(code, bench=0, level="info", **gone)])
+
+    assert "outside stream" not in view(store).badges
+    assert not store.snapshot(2).told
+    assert "taken back" in store.snapshot(2).log[-1].text
+
+
 def test_what_is_left_out_is_counted_by_cause():
     """Warm-up, ramp, windows of zero, stalls and gaps: each sample once, under its cause."""
     flags = [int(Flag.WARMUP)] * 7 + [int(Flag.RAMP)] * 5 + [int(Flag.STARVED)] * 4 + [0] * 100

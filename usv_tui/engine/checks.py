@@ -8,7 +8,7 @@ import itertools
 import math
 import statistics
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from usv_tui.engine.roofline import Roofline, faster_than_roofline
 from usv_tui.errors import UsvError
 from usv_tui.model import EXCLUDED, POWER_REASONS, THERMAL_REASONS, Flag, Reason, reason_words
 from usv_tui.stats.basics import correlation_time, madn
+from usv_tui.stats.modes import MIN_SAMPLES as MODE_SAMPLES
 from usv_tui.stats.modes import find_modes, implausible
 from usv_tui.timesource import NS_PER_S
 
@@ -73,14 +74,16 @@ class RowEvidence:
     def counted(self) -> "RowEvidence":
         """The windows that statistics take."""
         keep = (self.flags & EXCLUDED) == 0
-        if bool(keep.all()):
-            return self
+        return self if bool(keep.all()) else self.only(keep)
+
+    def only(self, which: slice | NDArray[np.bool_]) -> "RowEvidence":
+        """Some of the windows."""
         return replace(
             self,
-            window_ns=self.window_ns[keep],
-            inner=self.inner[keep],
-            host_ns=self.host_ns[keep],
-            flags=self.flags[keep],
+            window_ns=self.window_ns[which],
+            inner=self.inner[which],
+            host_ns=self.host_ns[which],
+            flags=self.flags[which],
         )
 
 
@@ -90,25 +93,54 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
     if row.window_ns.size < _MIN_N:
         return []
     per_call = row.window_ns / row.inner
-    found = (
+    once = (
         not_warmed_up(per_call) if row.is_start else None,
         # On a host timer every stall of the machine would look like a compilation.
         compiling_inside(row.window_ns, row.host_ns, row.flags) if row.is_async else None,
-        cpu_bound(row.window_ns, row.host_ns, row.flags) if row.is_async else None,
-        below_floor(row.window_ns, row.inner, row.floor_ns),
         stalling(row.window_ns, row.flags),
-        two_modes(per_call, _tick_per_call(row)),
-        cached_result(row.window_ns, row.floor_ns),
-        faster_than_roofline(
-            float(np.median(per_call)) / NS_PER_S,
-            flops=row.flops,
-            bytes_=row.bytes,
-            roofline=row.roofline,
-            cache=row.cache,
-            cache_bytes=row.cache_bytes,
-        ),
     )
-    return [f for f in found if f is not None]
+    return [f for f in once if f is not None] + _lasting(row)
+
+
+def _lasting(row: RowEvidence) -> list[Finding]:
+    """What a row is, as far as either half of its windows shows it too."""
+    found = [f for f in (check(row) for check in LASTING.values()) if f is not None]
+    middle = row.window_ns.size // 2
+    halves = [row.only(slice(None, middle)), row.only(slice(middle, None))]
+    for code in [f.code for f in found]:
+        check = LASTING.get(code, _roof)
+        least = MODE_SAMPLES if code == "two modes" else _MIN_N
+        if middle >= least and not all(_shows(check, half, code) for half in halves):
+            found = [f for f in found if f.code != code]
+    return found
+
+
+def _shows(check: "Check", row: RowEvidence, code: str) -> bool:
+    seen = check(row)
+    return seen is not None and seen.code == code
+
+
+def _roof(row: RowEvidence) -> Finding | None:
+    return faster_than_roofline(
+        float(np.median(row.window_ns / row.inner)) / NS_PER_S,
+        flops=row.flops,
+        bytes_=row.bytes,
+        roofline=row.roofline,
+        cache=row.cache,
+        cache_bytes=row.cache_bytes,
+    )
+
+
+Check = Callable[[RowEvidence], Finding | None]
+LASTING: Mapping[str, Check] = {
+    "CPU-bound": lambda r: cpu_bound(r.window_ns, r.host_ns, r.flags) if r.is_async else None,
+    "below timer floor": lambda r: below_floor(r.window_ns, r.inner, r.floor_ns),
+    "two modes": lambda r: two_modes(r.window_ns / r.inner, _tick_per_call(r)),
+    "cached result": lambda r: cached_result(r.window_ns, r.floor_ns),
+    "faster than roofline": _roof,
+}
+"""Checks of what a row is, and not of what happened to it once: they can end, too."""
+IS_LASTING = frozenset((*LASTING, "fits in cache"))
 
 
 def _tick_per_call(row: RowEvidence) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from usv_tui.engine.checks import IntArray, RowEvidence, diagnose
+from usv_tui.engine.checks import IS_LASTING, IntArray, RowEvidence, diagnose
 from usv_tui.engine.findings import Finding
 from usv_tui.engine.roofline import Roofline
 from usv_tui.model import EXCLUDED, BenchInfo, Flag, Notice, TimerInfo
@@ -20,6 +20,7 @@ _KEEP = 2000
 _FIRST = 60
 _FRESH = 200
 """New windows of a row before it is looked at again."""
+_ABSENT = 2
 _WORSE = 4
 """A count that has grown by this factor is news."""
 _COLUMNS = 4
@@ -36,6 +37,8 @@ class _Row:
     """Windows that count, since the start or the last mark."""
     fresh: int = 0
     stalls: StallFinder = field(default_factory=StallFinder)
+    absent: dict[str, int] = field(default_factory=dict)
+    """In how many looks, one after the other, what was told did not show."""
     told: dict[str, float] = field(default_factory=dict)
     """Codes that were noticed, with their count then."""
 
@@ -84,16 +87,17 @@ class Diagnosis:
                 continue
             rows -= 1
             row.fresh = 0
+            found = diagnose(self._evidence(row))
+            news = [f for f in found if _is_news(row, f)] + _taken_back(row, found)
             notices += [
                 Notice(
-                    code=found.code,
+                    code=code,
                     at_ns=now_ns,
                     bench=row.info.bench,
-                    level="warn",
-                    evidence=found.evidence,
+                    level="info" if "withdrawn" in evidence else "warn",
+                    evidence=evidence,
                 )
-                for found in diagnose(self._evidence(row))
-                if _is_news(row, found)
+                for code, evidence in news
             ]
         return notices
 
@@ -163,3 +167,15 @@ def _is_news(row: _Row, found: Finding) -> bool:
         return False
     row.told[found.code] = count
     return True
+
+
+def _taken_back(row: _Row, found: list[Finding]) -> list[Finding]:
+    """What was said of a row and did not show in two looks at new windows, one after the other."""
+    seen = {f.code for f in found}
+    gone: list[Finding] = []
+    for code in [c for c in row.told if c in IS_LASTING]:
+        row.absent[code] = 0 if code in seen else row.absent.get(code, 0) + 1
+        if row.absent[code] >= _ABSENT:
+            del row.told[code], row.absent[code]
+            gone.append(Finding(code, {"withdrawn": True, "badge": False}))
+    return gone

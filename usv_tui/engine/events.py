@@ -7,12 +7,12 @@ asked of the stream for every window. Nothing here waits for the whole device to
 
 import importlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from typing import Any
 
 from usv_tui.engine.abilities import ask, lacking, require_events
-from usv_tui.engine.examine import Examiner
+from usv_tui.engine.examine import EXAMINED, Examiner
 from usv_tui.engine.findings import Finding, finding
 from usv_tui.engine.flight import END, MAX_LAUNCHES, Block, Flight, Known, Pairs
 from usv_tui.engine.graphs import capture
@@ -412,6 +412,20 @@ class EventTimer:
             found += self._to_graph(slot)
         self._phases.adopt(slot)
         return [(f.code, f.evidence) for f in found]
+
+    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:
+        """Which of these verdicts on a row two more examinations both contradict."""
+        if slot.hints.get("mode") == "graph" or slot.hints.get("slow"):
+            return []
+        try:
+            looks = [{f.code for f in self._examiner.look(slot)} for _ in range(2)]
+        except Exception:  # noqa: BLE001  the row's next window meets it and fails the row
+            return []
+        seen = set.union(*looks)
+        gone = [code for code in codes if code in EXAMINED and code not in seen]
+        if "synchronises" in gone:
+            slot.hints.pop("synchronises", None)
+        return gone
 
     def _to_graph(self, slot: Slot) -> list[Finding]:
         """Time replays of a graph from now on, where one can be had that does the same."""

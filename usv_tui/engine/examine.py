@@ -30,6 +30,8 @@ from usv_tui.engine.stream_clock import EventPool, SleepRate
 from usv_tui.engine.timers import Slot
 from usv_tui.timesource import NS_PER_S
 
+EXAMINED = ("synchronises", "work outside the stream")
+"""What is found here."""
 _SPIN_NS = 2_000_000
 """Long enough to see a wait, too short for the launch queue to fill meanwhile."""
 _LONGEST_SPIN_NS = 50_000_000

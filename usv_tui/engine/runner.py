@@ -73,6 +73,8 @@ _COLLECT_NS = NS_PER_S
 _TOLD_REST_NS = 5 * NS_PER_S
 _SLOW_NS = NS_PER_S // 2
 """A row whose window costs more is not called untimed: its first calls are its samples."""
+_LOOK_AGAIN_NS = 5 * NS_PER_S
+"""A shorter run is not spent on looking again."""
 _LONG_CALL_NS = 2 * NS_PER_S
 """A row whose window is longer is not called only to see whether it is the one that grows."""
 _LONG_ROUND_NS = NS_PER_S // 10
@@ -128,6 +130,8 @@ class Row:
         self.is_unlike_alone = False
         self.not_warm = ""
         """Why it is not called warm although it was to be."""
+        self.doubts: set[str] = set()
+        """What its examination found."""
         self.cache: CacheMode | None = None
         """What the user chose while it runs; None: as its file or the run says."""
         self.levelling = Levelling()
@@ -374,6 +378,17 @@ class Runner:
         leave_if_copy()
         for code, evidence in found:
             self._note(code, row, evidence, level="warn")
+            row.doubts.add(code)
+
+    def _look_again(self) -> None:
+        """What was said of rows at their first calls is looked at once more, warm."""
+        again = getattr(self._timer, "look_again", None)
+        if again is None:
+            return
+        for row in self._live_rows():
+            if row.doubts and row.slot is not None and row.cost_ns < _LONG_CALL_NS:
+                for code in again(row.slot, sorted(row.doubts)):
+                    self._note(code, row, {"withdrawn": True, "badge": False})
 
     def _make_slot(self, row: Row, built: Built) -> Slot:
         flush = None
@@ -670,6 +685,8 @@ class Runner:
         self._limit_ns = None if limit_s is None else began_ns + round(limit_s * NS_PER_S)
         for row in self._live_rows():
             self._state(row, RowState.RUNNING)
+        if (self._left_ns() or _LOOK_AGAIN_NS) >= _LOOK_AGAIN_NS:
+            self._look_again()
         gc.collect()
         gc.freeze()
         gc.disable()
