@@ -18,6 +18,7 @@ from usv_tui.device.base import ClockController
 from usv_tui.device.bounded import NoAnswer, within
 from usv_tui.device.clock_choice import (
     MAY_LOCK,
+    NEEDS_RIGHTS,
     concerns_of,
     lock_command,
     parse_target,
@@ -146,7 +147,8 @@ def _status_lines(info: DeviceInfo, state: ClockState) -> list[str]:
         ("locking", MAY_LOCK if state.can_lock else state.reason),
         *[("concern", concern) for concern in concerns_of(state)],
     ]
-    if middle:
+    # Typed by somebody else it would break a lock that is in force, or mend nothing.
+    if middle and not is_ours and (state.can_lock or NEEDS_RIGHTS in state.reason):
         pairs.append(("to lock", f"{lock_command(info, middle)}   (for {middle} MHz)"))
         pairs.append(("to unlock", unlock_command(info)))
     head = f"{plain.name(info.name)}  {plain.name(info.uuid)}"

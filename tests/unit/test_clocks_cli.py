@@ -55,7 +55,9 @@ def test_a_lock_stays_after_the_command_and_unlock_takes_it_away(clocks: Program
     assert "rounded down to 1410 MHz" in text
     assert f"usv-tui clocks unlock --device {UUID}" in text
 
-    assert "locked at 1410 MHz by usv-tui and left so" in clocks("status")[1]
+    text = clocks("status")[1]
+    assert "locked at 1410 MHz by usv-tui and left so" in text
+    assert "sudo" not in text
     code, text = clocks("restore")
     assert code is ExitCode.OK
     assert text.startswith("kept: NVIDIA Fake 100 is kept at 1410 MHz, as it was left")

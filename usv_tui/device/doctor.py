@@ -387,7 +387,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "nobody"
+        return ", ".join(map(str, value)) or "none"
     return str(value)
 
 

@@ -39,7 +39,7 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
 def _device_text(snapshot: Snapshot) -> str:
     device = snapshot.device
     assert device is not None
-    parts = [device.name, device.uuid, device.driver or ""]
+    parts = [device.name, device.slice or device.uuid, device.driver or ""]
     if device.memory_bytes:
         parts.append(bytes_text(device.memory_bytes))
     if device.simulated:
