@@ -477,6 +477,8 @@ class _Plan:
                 self._journal.path.unlink(missing_ok=True)
             else:
                 say(f"session saved: {self._journal.path}")
+        if session.store.refused and session.fault is None:
+            say(f"usv-tui: not timed: {'; '.join(session.store.refused)}")
         if not session.has_samples and session.fault is None:
             say(f"usv-tui: nothing was timed{session.store.where_it_stands}")
         elif session.store.unsampled and session.fault is None:

@@ -129,6 +129,8 @@ class Skipped:
 
     name: str
     reason: str
+    is_refused: bool = False
+    """It was asked for, and cannot be timed: the run is no success."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,8 @@ class Skip(Record, tag="skip", frozen=True):
     at_ns: Ns
     name: str
     reason: str
+    is_refused: bool = False
+    """It was asked for by name, and cannot be."""
 
 
 class State(Record, tag="state", frozen=True):

@@ -292,3 +292,36 @@ def lazy():
     assert done.code == 1
     assert "coroutine" in done.out
     assert "never awaited" not in done.err
+
+
+def test_what_was_asked_for_by_name_and_did_not_run_is_no_success(program):
+    """A value in BENCHMARKS that cannot be timed: the others are, exit 1, with the reason."""
+    file = program.write("BENCHMARKS = {'a': lambda: sum(range(5_000)), 'typo': 5}\n")
+
+    done = program.run(file, *RUN)
+
+    assert done.code == 1
+    assert "usv-tui: not timed: typo: a int, which cannot be called" in done.complaints
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_failed_baseline_is_said_or_replaced(program, marked):
+    """One that the file names is said in each ratio; else the next row is compared with."""
+    base = "baseline={'k': 0}" if marked else ""
+    file = program.write(
+        "from usv_tui import benchmark\n"
+        f"@benchmark(params={{'k': [0, 1, 2]}}, {base})\n"
+        "def f(k):\n"
+        "    1 / k\n"
+        "    return lambda: sum(range(5_000))\n"
+    )
+
+    done = program.run(file, *RUN)
+
+    assert done.code == 1
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line.startswith("f[")}
+    if marked:
+        assert "— baseline failed" in lines["f[k=1]"]
+        assert "— baseline failed" in lines["f[k=2]"]
+    else:
+        assert "not enough data" not in lines["f[k=1]"]

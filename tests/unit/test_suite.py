@@ -949,3 +949,38 @@ def test_a_rotation_of_no_sets_is_refused(complaint, text):
     )
 
     assert f"cache='{text}'" in said
+
+
+def test_what_was_asked_for_and_cannot_be_timed_is_told_from_what_is_skipped(load):
+    """A value of BENCHMARKS, a bench_ function or a decorated one that runs nothing was meant."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        "def bench_sized(n): return print\n"
+        "async def late(): pass\n"
+        "def helper(): return 1\n"
+        "@benchmark\n"
+        "def factory(): return print\n"
+        "@benchmark\n"
+        "async def decorated(): return print\n"
+        "@benchmark(skip='not here')\n"
+        "def skipped(): return print\n"
+        "BENCHMARKS = {'number': 5, 'needs': lambda x: x, 'late': late, 'twice': factory,\n"
+        "              'fine': lambda: 1}\n"
+    )
+
+    refused = {s.name for s in suite.skipped if s.is_refused}
+    others = {s.name for s in suite.skipped if not s.is_refused}
+    assert refused == {"bench_sized", "number", "needs", "late", "decorated"}
+    assert others == {"helper", "twice", "skipped"}
+
+
+def test_a_pattern_that_matches_nothing_beside_one_that_does_is_told(tmp_path):
+    """Each `-k` was asked for."""
+    path = tmp_path / "file.py"
+    path.write_text("BENCHMARKS = {'a': lambda: 1, 'b': lambda: 1}\n")
+
+    suite = load_suite(path, "cpu", ["a", "typo"])
+
+    assert [b.name for b in suite.benchmarks] == ["a"]
+    [refused] = [s for s in suite.skipped if s.is_refused]
+    assert (refused.name, refused.reason) == ("-k typo", "no benchmark of this name")

@@ -218,7 +218,7 @@ class Runner:
         now = self._time.now_ns
         self._emit(Timing(now(), self._timer.info))
         for skipped in self._suite.skipped:
-            self._emit(Skip(now(), skipped.name, skipped.reason))
+            self._emit(Skip(now(), str(skipped.name), skipped.reason, skipped.is_refused))
         was_enabled = gc.isenabled()
         try:
             self._prepare()

@@ -20,6 +20,7 @@ from usv_tui.report.wording import (
     has_valid_time,
     invalid_reason,
     left_out_words,
+    missing_baseline,
     name_of,
     ratio_limits,
     undecided_words,
@@ -142,7 +143,7 @@ def _ratio(row: RowView, rows: Sequence[RowView], bases: set[str], decimals: int
     if ratio is None:
         return "baseline" if row.name in bases else ""
     if ratio.ratio is None:
-        return f"{DASH} {ratio.answer}"
+        return f"{DASH} {missing_baseline(row, rows) or ratio.answer}"
     half = _half_width(ratio)
     spread = ""
     if half is not None:

@@ -120,6 +120,12 @@ def invalid_reason(row: "RowView", rows: "Sequence[RowView]") -> str:
     return f"baseline {words}" if words else ""
 
 
+def missing_baseline(row: "RowView", rows: "Sequence[RowView]") -> str:
+    """Why there is no ratio, where it is its baseline that failed before it had a sample."""
+    base = next((r for r in rows if r.parent is None and r.name == row.baseline_name), None)
+    return "baseline failed" if base is not None and base.error and not base.n_all else ""
+
+
 def _invalid_badge(row: "RowView") -> str:
     return next((badge for badge in INVALID if badge in row.badges), "")
 

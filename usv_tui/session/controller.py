@@ -409,7 +409,8 @@ class LiveSession:
             return ExitCode.WORKER_LOST
         if self.store.journal_failure:
             return ExitCode.USAGE
-        if self.store.failed or not self.has_samples or self.store.unsampled:
+        store = self.store
+        if store.failed or store.refused or store.unsampled or not self.has_samples:
             return ExitCode.BENCH_FAILED
         if self.is_inconclusive:
             return ExitCode.INCONCLUSIVE

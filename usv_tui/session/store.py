@@ -99,6 +99,8 @@ class Store:
         self.window = DEFAULT_WINDOW
         self.baseline: int | None = None
         self.failed = False
+        self.refused: list[str] = []
+        """What was asked for by name and cannot be timed, with the reasons."""
         self.fatal = ""
         self.journal_failure = ""
         self._fault = ""
@@ -229,6 +231,8 @@ class Store:
             self.rows[record.info.bench] = RowStore(record.info)
         elif isinstance(record, Skip):
             self._skipped.append((record.name, record.reason))
+            if record.is_refused:
+                self.refused.append(f"{record.name}: {record.reason}")
             if not record.reason.startswith(NO_BENCHMARK):
                 self.log(record.at_ns, "event", f"skipped {record.name}: {record.reason}")
         elif isinstance(record, State):
@@ -649,7 +653,8 @@ class Store:
         group = [r for r in tops if r.info.group == row.info.group]
         base = next((r for r in group if r.info.is_baseline), None)
         if base is None and len(group) > 1:
-            base = group[0]
+            # The first that was timed, so that one failure does not take all ratios with it.
+            base = next((r for r in group if r.is_sampled or r.state is not RowState.FAILED), None)
         return None if base is row else base
 
     def snapshot(self, now_ns: int) -> Snapshot:

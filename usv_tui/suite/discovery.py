@@ -78,11 +78,21 @@ def load_suite(path: str | Path, device: str, select: Sequence[str] | None = Non
         listed = _listing([row.name for row in rows])
         raise UsageError(f"no benchmark of {path} matches {_patterns(select)}", f"it has {listed}")
     live = [row for row in kept if not row.reason]
-    skipped = [Skipped(row.name, row.reason) for row in kept if row.reason] + others
+    skipped = [Skipped(row.name, row.reason, row.is_refused) for row in kept if row.reason]
+    skipped += others + _unmatched(rows, select)
     if not live:
         raise _nothing_to_time(path, device, kept, others)
     benchmarks = tuple(to_benchmark(row, device, _builder(row, path)) for row in live)
     return Suite(str(path), benchmarks, tuple(skipped))
+
+
+def _unmatched(rows: Sequence[Row], select: Sequence[str] | None) -> list[Skipped]:
+    """Patterns that were asked for and match nothing, beside others that do."""
+    return [
+        Skipped(f"-k {pattern}", "no benchmark of this name", is_refused=True)
+        for pattern in select or ()
+        if not any(_is_selected(row.name, [pattern]) for row in rows)
+    ]
 
 
 def _nothing_to_time(
@@ -315,7 +325,8 @@ def _undecorated(
         elif id(value) not in factories:
             reason = _refusal(name, value)
             if reason:
-                skipped.append(Skipped(name, reason))
+                is_meant = not reason.startswith(NO_BENCHMARK)
+                skipped.append(Skipped(name, reason, is_refused=is_meant))
             else:
                 found.append(_definition(name, value))
     return found, skipped
@@ -361,7 +372,7 @@ def _from_dict(
             missing = required_arguments(fn)
             reason = f"needs '{missing[0]}': wrap it in a lambda" if missing else not_a_function(fn)
         if reason:
-            skipped.append(Skipped(str(name), reason))
+            skipped.append(Skipped(str(name), reason, is_refused=id(fn) not in factories))
         else:
             found.append(_definition(str(name), lambda fn=fn: fn, "BENCHMARKS"))
     return found, skipped

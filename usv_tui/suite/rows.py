@@ -35,6 +35,8 @@ class Row:
     name: str
     reason: str = ""
     """Why it is not timed; empty when it is."""
+    is_refused: bool = False
+    """It cannot be timed, other than its author thinks."""
     is_baseline: bool = False
     group: str = ""
 
@@ -129,7 +131,9 @@ def expand(definition: Definition, device: str) -> list[Row]:
         inside = ",".join(f"{key}={text}" for key, text in texts.items())
         name = f"{definition.name}[{inside}]" if inside else definition.name
         row = Row(definition, values, texts, name)
-        row.reason = not_a_function(definition.factory) or _skip_reason(row, device)
+        row.reason = not_a_function(definition.factory)
+        row.is_refused = bool(row.reason)
+        row.reason = row.reason or _skip_reason(row, device)
         rows.append(row)
     return rows
 

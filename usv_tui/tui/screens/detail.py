@@ -7,6 +7,7 @@ from usv_tui.report.wording import (
     has_valid_time,
     invalid_reason,
     left_out_words,
+    missing_baseline,
     ratio_limits,
 )
 from usv_tui.session.snapshot import RowView, Stats
@@ -121,7 +122,7 @@ def _ratio(scene: Scene, row: RowView) -> str:
     if row.is_baseline:
         return "this row is the baseline"
     if ratio is None or ratio.ratio is None:
-        return ""
+        return missing_baseline(row, scene.snapshot.rows)
     sign, _ = answer_sign(ratio, scene.look)
     interval = f" [{fixed(ratio.low, 4)}, {fixed(ratio.high, 4)}]"
     rounds = f" from {ratio.n:,} rounds"

@@ -15,6 +15,7 @@ from usv_tui.report.wording import (
     depth_of,
     has_valid_time,
     invalid_reason,
+    missing_baseline,
     undecided_words,
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Stats
@@ -450,6 +451,8 @@ def ratio_cell(row: RowView, rows: Sequence[RowView], look: Look) -> Cell:
     if row.is_baseline:
         return Cell("base", look.dim)
     ratio = row.ratio
+    if missing_baseline(row, rows):
+        return Cell("base failed", look.warn)
     if ratio is None or ratio.ratio is None or not math.isfinite(ratio.ratio):
         return Cell("", look.base)
     sign, style = answer_sign(ratio, look)
@@ -541,6 +544,7 @@ def markdown_row(row: RowView, snapshot: Snapshot, unit: Unit) -> str:
     stats = row.rolling
     invalid = invalid_reason(row, snapshot.rows)
     compared = fixed(row.ratio.ratio, 4) if row.ratio else "—"
+    compared = missing_baseline(row, snapshot.rows) or compared
     cells = [
         ("benchmark", plain.name(key_of(row, snapshot)).replace("|", "\\|")),
         ("n", str(stats.n)),
