@@ -230,11 +230,7 @@ class Store:
         elif isinstance(record, Bench):
             self.rows[record.info.bench] = RowStore(record.info)
         elif isinstance(record, Skip):
-            self._skipped.append((record.name, record.reason))
-            if record.is_refused:
-                self.refused.append(f"{record.name}: {record.reason}")
-            if not record.reason.startswith(NO_BENCHMARK):
-                self.log(record.at_ns, "event", f"skipped {record.name}: {record.reason}")
+            self._on_skip(record)
         elif isinstance(record, State):
             row = self.rows.get(record.bench)
             if row is not None:
@@ -267,6 +263,13 @@ class Store:
             self.tell(record.at_ns, "error", "fault", f"{record.message}{hint}", evidence)
         elif isinstance(record, End):
             self._end = record
+
+    def _on_skip(self, record: Skip) -> None:
+        self._skipped.append((record.name, record.reason))
+        if record.is_refused:
+            self.refused.append(f"{record.name}: {record.reason}")
+        if not record.reason.startswith(NO_BENCHMARK):
+            self.log(record.at_ns, "event", f"skipped {record.name}: {record.reason}")
 
     def _on_clocks(self, record: Clocks) -> None:
         state = record.state
