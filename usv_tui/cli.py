@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from usv_tui import options, plain
+from usv_tui import descriptors, options, plain
 from usv_tui.errors import ExitCode, SuiteError, UsageError, UsvError
 
 HEADLESS_MAX_TIME_S = 10.0
@@ -232,6 +232,7 @@ class _Plan:
         self._save_note = ""
         self._target: Any = None
         self._has_screen = False
+        self._reserve = descriptors.Reserve()
         if args.until is not None:
             from usv_tui.session.goal import target_of
 
@@ -324,6 +325,7 @@ class _Plan:
         if session.desk is not None:
             session.desk.on_wait = self._tell_wait
         source.start()
+        session.start_saving()
         self._session = session
         return session
 
@@ -343,12 +345,7 @@ class _Plan:
         signals = Signals()
         with signals.watch():
             self._start_capture()
-            voice = os.fdopen(
-                os.dup(self._capture.real_stderr),
-                "w",
-                encoding=getattr(sys.__stderr__, "encoding", None) or "utf-8",
-                errors="replace",
-            )
+            voice = self._voice()
             narration = front.Narration(voice)
             is_over = True
             late: list[str] = []
@@ -358,6 +355,7 @@ class _Plan:
             finally:
                 try:
                     if self._session is not None:
+                        self._reserve.release()
                         is_over = self._session.close(
                             _signal_name(signals.number), hurry=signals.hurry
                         )
@@ -413,11 +411,16 @@ class _Plan:
         with Signals().watch() as signals:
             try:
                 end = run_screen(self.connect, options_, signals=signals)
-                number = signals.number = max(0, end.exit_code - 128)
+                signals.number = max(0, end.exit_code - 128)
+            except Exception as error:
+                if self._session is None:
+                    raise
+                self._go_on_without_screen(error, signals)
             finally:
                 try:
                     if self._session is not None:
                         signals.event.set()  # one that comes now wants it quick
+                        self._reserve.release()
                         is_over = self._session.close(
                             _signal_name(signals.number), hurry=signals.hurry
                         )
@@ -425,7 +428,34 @@ class _Plan:
                     late = self._capture.stop()
         for line in late[-20:]:
             say(f"| {line}")
-        return self._finish(number, is_over=is_over)
+        return self._finish(signals.number, is_over=is_over)
+
+    def _say_no_table(self, error: Exception, kind: str = "result") -> int:
+        """A fault of our own at the very end; what was measured is in the file."""
+        from usv_tui.errors import one_line
+        from usv_tui.session.faults import place_of
+
+        where = f"at {place_of(error)}: {one_line(error)}"
+        kept = "" if self._journal is None else f" (the samples are in {self._journal.path})"
+        say(f"usv-tui: no {kind}: a fault of usv-tui's own {where}{kept}")
+        return int(ExitCode.WORKER_LOST)
+
+    def _voice(self) -> TextIO:
+        """The caller's stderr, while that of this process is the benchmarks'."""
+        encoding = getattr(sys.__stderr__, "encoding", None) or "utf-8"
+        fd = self._capture.duplicate_stderr()
+        return os.fdopen(fd, "w", encoding=encoding, errors="replace")
+
+    def _go_on_without_screen(self, error: Exception, signals: Any) -> None:
+        """The screen failed; what is measured is not lost with it."""
+        from usv_tui import headless as front
+
+        session = self._session
+        session.faults.note("the screen", error)
+        with contextlib.suppress(OSError, ValueError), self._voice() as voice:
+            if not session.has_ended:
+                print("usv-tui: going on without the screen; Ctrl-C ends the run", file=voice)
+            front.run(session, front.Narration(voice), signals)
 
     # -- what remains
 
@@ -441,7 +471,10 @@ class _Plan:
         session = self._session
         if session is None:
             return 128 + signal_number if signal_number else int(ExitCode.WORKER_LOST)
-        snapshot = session.final_snapshot()
+        try:
+            snapshot = session.final_snapshot()
+        except Exception as error:  # noqa: BLE001  a fault of ours must not be the last word
+            return self._say_no_table(error)
         args = self._args
         code = front.exit_code(session, signal_number)
         for kind, target in (("json", args.json), ("csv", args.csv), ("table", "-")):
@@ -458,6 +491,8 @@ class _Plan:
             except UsageError as error:
                 say(f"usv-tui: {error}")
                 code = code or int(error.exit_code)
+            except Exception as error:  # noqa: BLE001  the other results can still be had
+                code = code or self._say_no_table(error, kind)
         if not is_told and ("-" in (args.json, args.csv) or not session.has_samples):
             for label, text in table.told_facts(snapshot, without=("fault",)):
                 say(f"usv-tui: {label}: {plain.line(text)}")

@@ -31,8 +31,10 @@ def run(
     while not session.has_ended and not signals.event.is_set():
         clock.wait(signals.event, _TICK_NS)
         with session.gate.hold(_GATE_NS):
-            session.pump()
-            narration.tell(session.store.snapshot(clock.now_ns()))
+            with session.faults.around("taking in what is new"):
+                session.pump()
+            with session.faults.around("the narration"):
+                narration.tell(session.store.snapshot(clock.now_ns()))
 
 
 class Narration:

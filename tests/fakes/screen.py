@@ -23,6 +23,7 @@ from usv_tui.model import (
     TimerInfo,
     Verdict,
 )
+from usv_tui.session.faults import Faults
 from usv_tui.session.snapshot import BinSeries, LogLine, RowView, Series, Snapshot, Stats
 
 S = 1_000_000_000
@@ -60,6 +61,8 @@ class FakeStore:
     change_list: list[tuple[int, str]] = field(default_factory=list)
     gap_list: list[tuple[int, int, str]] = field(default_factory=list)
     is_moving: bool = False
+
+    has_ended: bool = False
 
     def snapshot(self, now_ns):
         return self.at(now_ns) if self.is_moving else self.given
@@ -179,6 +182,8 @@ class FakeController:
         self.is_paused = False
         self.telemetry_on = True
         self.desk = None
+        self.told = []
+        self.faults = Faults(lambda *words: self.told.append(words))
 
     def pump(self):
         self.pumps += 1

@@ -92,9 +92,15 @@ def test_closed_descriptors_end_neither_the_terminal_nor_the_run(run):
 def test_all_descriptors_closed_is_survived_by_the_terminal(run):
     """When nothing of ours is open any more, the terminal is given back all the same."""
     terminal = run(late("os.closerange(3, 10000)"))
-    terminal.until("good")
+    terminal.until("going on without the screen")
+    end = time.monotonic() + 10
+    while b"\x1b[?1049l" not in terminal.output:
+        assert time.monotonic() < end
+        terminal.read()
+    terminal.press(b"\x03")
 
     check_restored(terminal)
+    assert "code 130" in "\n".join(terminal.screen.display)
 
 
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])

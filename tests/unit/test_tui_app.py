@@ -510,7 +510,7 @@ def test_an_error_in_a_frame_ends_the_screen_and_is_kept():
     async def main():
         controller = fake.session()
         async with running(controller) as (app, _, pilot):
-            controller.store.snapshot = lambda now_ns: 1 / 0
+            app.canvas.changes = lambda console: 1 / 0
             app._tick()
             await pilot.pause()
             assert isinstance(app.failure, ZeroDivisionError)

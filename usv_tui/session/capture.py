@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from usv_tui.descriptors import out_of_the_way
+from usv_tui.descriptors import Identity, out_of_the_way
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -66,6 +66,9 @@ class OutputCapture:
         self.real_stderr: int = -1
         self._real_stdin = -1
         self._read_fd = -1
+        self._identities: dict[int, Identity] = {}
+        """User code may close what is ours, and get its number for a file of its own."""
+        self._terminals: list[str] = []
         self._partial = b""
         self._saved_streams: tuple[TextIO, TextIO, TextIO] | None = None
 
@@ -78,6 +81,9 @@ class OutputCapture:
         self._real_stdin = _duplicate(0)
         self.real_stdout = _duplicate(1)
         self.real_stderr = _duplicate(2)
+        for private in (self._real_stdin, self.real_stdout, self.real_stderr, self._read_fd):
+            self._identities[private] = Identity(private)
+        self._terminals = [_terminal_of(standard) for standard in range(3)]
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
@@ -94,13 +100,29 @@ class OutputCapture:
         sys.stdout = _text_stream(1)
         sys.stderr = _text_stream(2)
 
+    def duplicate_stderr(self) -> int:
+        """A descriptor of the caller's stderr for somebody who closes it. Raises OSError."""
+        if self._identities[self.real_stderr].holds(self.real_stderr):
+            return os.dup(self.real_stderr)
+        return os.open(self._terminals[2] or os.devnull, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+
+    def _point_back(self, fd: int, saved: int) -> None:
+        """Undo a redirection; where user code has closed the way back, by the terminal's name."""
+        if self._identities[saved].holds(saved):
+            os.dup2(saved, fd)
+            return
+        again = os.open(self._terminals[fd] or os.devnull, os.O_RDWR | os.O_NOCTTY)
+        if again != fd:
+            os.dup2(again, fd)
+            os.close(again)
+
     def tail(self, limit: int = 1 << 16) -> list[str]:
         """New complete lines, cleaned; at most `limit` bytes a call.
 
         When the user's code writes faster than anybody can read, the log says how much it leaves
         out, and goes on with the latest.
         """
-        if self._read_fd < 0:
+        if self._read_fd < 0 or not self._identities[self._read_fd].holds(self._read_fd):
             return []
         return self._skip_flood(limit) + (self._take(limit) or [])
 
@@ -133,17 +155,19 @@ class OutputCapture:
         if self._saved_streams is not None:
             sys.stdin, sys.stdout, sys.stderr = self._saved_streams
             self._saved_streams = None
-        os.dup2(self._real_stdin, 0)
-        os.dup2(self.real_stdout, 1)
-        os.dup2(self.real_stderr, 2)
-        lines = self._skip_flood(1 << 16)
-        while (chunk := self._take(1 << 16)) is not None:
-            lines += chunk
+        for fd, saved in enumerate((self._real_stdin, self.real_stdout, self.real_stderr)):
+            self._point_back(fd, saved)
+        lines = []
+        if self._identities[self._read_fd].holds(self._read_fd):
+            lines = self._skip_flood(1 << 16)
+            while (chunk := self._take(1 << 16)) is not None:
+                lines += chunk
         if self._partial:
             lines.append(clean_line(self._partial.decode("utf-8", "replace")))
             self._partial = b""
         for fd in (self._real_stdin, self.real_stdout, self.real_stderr, self._read_fd):
-            os.close(fd)
+            if self._identities[fd].holds(fd):
+                os.close(fd)
         self._real_stdin = self.real_stdout = self.real_stderr = self._read_fd = -1
         with contextlib.suppress(OSError):
             if self.path.stat().st_size == 0:
@@ -157,6 +181,13 @@ def _duplicate(fd: int) -> int:
         return out_of_the_way(os.dup(fd))
     except OSError:
         return _open(Path(os.devnull), os.O_RDWR | os.O_CLOEXEC)
+
+
+def _terminal_of(fd: int) -> str:
+    try:
+        return os.ttyname(fd)
+    except OSError:
+        return ""
 
 
 def _new_file(wanted: Path) -> tuple[int, Path]:

@@ -6,7 +6,7 @@ method here, so that the screen and the headless front end do the same things.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from usv_tui import plain
@@ -32,6 +32,7 @@ from usv_tui.records import (
 )
 from usv_tui.session.capture import OutputCapture
 from usv_tui.session.desk import ClockDesk
+from usv_tui.session.faults import Faults
 from usv_tui.session.goal import Goal, Outcome
 from usv_tui.session.journal import Journal
 from usv_tui.session.live import RecordSource
@@ -43,6 +44,8 @@ from usv_tui.session.watchdog import Watchdog
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 _FLUSH_NS = NS_PER_S // 2
+_SAVE_GATE_NS = NS_PER_S // 4
+"""After so long in one window what is new is saved all the same."""
 _ROWS_A_LOOK = 4
 """Rows diagnosed in one analysis."""
 _REST_NS = 60 * NS_PER_S
@@ -129,6 +132,14 @@ class LiveSession:
         self._has_ended = False
         self._wanted_baseline: str | None = None
         self._journal_failed = False
+        self.faults = Faults(self._tell_fault)
+        """What went wrong around the measurement."""
+        self._told_faults: list[AnyRecord] = []
+        self._fresh: list[AnyRecord] = []
+        self._fresh_total = 0
+        self._collecting = threading.Lock()
+        self._saver: threading.Thread | None = None
+        self._stop_saving = threading.Event()
         self._take(
             [
                 Start(
@@ -152,14 +163,40 @@ class LiveSession:
 
     def pump(self) -> bool:
         """Take in everything new; True when there was something."""
-        records = self._source.drain()
-        for record in records:
-            self._watchdog.hear(record, self._time.now_ns())
-        records += [self._watched.popleft() for _ in range(len(self._watched))]
         now_ns = self._time.now_ns()
-        records += self._output(now_ns)
+        seen = self._fresh_total
+        self._take(())
+        derived = self._output(now_ns)
+        with self.faults.around("the clocks' desk"):
+            derived += self._from_desk()
+        with self.faults.around("the watchdog"):
+            derived += self._watchdog.look(
+                now_ns, is_paused=self._is_paused, is_due=self.outcome is not None
+            )
+        self._take(derived)
+        with self.faults.around("the sweep"):
+            self._go_on_sweeping(now_ns)
+        with self.faults.around("the baseline"):
+            self._find_baseline(now_ns)
+        if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
+            self._analyse(now_ns)
+        if self._watcher is not None:
+            self._let_rest(self._watcher, now_ns)
+            self.store.telemetry_state = self._watcher.state()
+        self.save()
+        if self.journal is not None:
+            self._look_at_journal(now_ns)
+        told, self._told_faults = self._told_faults, []
+        self._take(told)
+        return bool(derived) or self._fresh_total > seen
+
+    def _fold(self, records: Sequence[AnyRecord]) -> None:
+        """What the worker and the sensors say, and what follows from it at once."""
+        now_ns = self._time.now_ns()
         for record in records:
-            self._diagnosis.apply(record)
+            self._watchdog.hear(record, now_ns)
+            with self.faults.around("the diagnosis"):
+                self._diagnosis.apply(record)
             if isinstance(record, Chosen):
                 self._watch(record)
                 self._diagnosis.know(roofline_from(record.identity))
@@ -168,28 +205,63 @@ class LiveSession:
             elif isinstance(record, Telemetry):
                 self._tell_temperature(record.reading.temp_c)
                 if self.desk is not None:
-                    self.desk.on_reading(record.reading)
+                    with self.faults.around("the clocks' desk"):
+                        self.desk.on_reading(record.reading)
             elif isinstance(record, Device) and self.desk is not None:
                 self.desk.on_device(record.info)
             elif isinstance(record, Noted) and self.desk is not None:
                 self.desk.on_notice(record.notice)
-        records += self._from_desk()
-        records += self._watchdog.look(
-            now_ns, is_paused=self._is_paused, is_due=self.outcome is not None
+        self._apply(records)
+
+    def _apply(self, records: Sequence[AnyRecord]) -> None:
+        try:
+            self.store.apply(records)
+        except Exception as error:  # noqa: BLE001  the rest of them must not be lost with one
+            self.faults.note("the fold of records", error)
+
+    def _tell_fault(self, part: str, reason: str, where: str) -> None:
+        evidence = {"part": part, "reason": reason, "where": where}
+        notice = Notice(
+            code="own fault", at_ns=self._time.now_ns(), level="error", evidence=evidence
         )
-        self._take(records)
-        self._go_on_sweeping(now_ns)
-        self._find_baseline(now_ns)
-        if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
-            self._analyse(now_ns)
-        if self._watcher is not None:
-            self._let_rest(self._watcher, now_ns)
-            self.store.telemetry_state = self._watcher.state()
-        if self.journal is not None and now_ns - self._flushed_ns > _FLUSH_NS:
-            self._flushed_ns = now_ns
-            self.journal.flush()
-            self._look_at_journal(now_ns)
-        return bool(records)
+        self._told_faults.append(Noted(notice))
+
+    # -- the file
+
+    def save(self, now_ns: int | None = None) -> bool:
+        """Bring what is new to the file, if that is due; True when it was. From any thread."""
+        now_ns = self._time.now_ns() if now_ns is None else now_ns
+        if self.journal is None or now_ns - self._flushed_ns <= _FLUSH_NS:
+            return False
+        self._flushed_ns = now_ns
+        with self._collecting:
+            self._collect()
+        self.journal.flush()
+        return True
+
+    def keep_saving(self, stop: threading.Event) -> None:
+        """Save by a clock of its own, however busy the front end is, until told to stop."""
+        while not self._time.wait(stop, self._flushed_ns + _FLUSH_NS - self._time.now_ns() + 1):
+            if self._time.now_ns() - self._flushed_ns > _FLUSH_NS:
+                with self.gate.hold(_SAVE_GATE_NS), self.faults.around("the journal"):
+                    self.save()
+
+    def start_saving(self) -> None:
+        """Have a thread see to `keep_saving`."""
+        if self.journal is not None and self._saver is None:
+            self._saver = threading.Thread(
+                target=self.keep_saving, args=(self._stop_saving,), name="usv-journal", daemon=True
+            )
+            self._saver.start()
+
+    def _collect(self) -> None:
+        """What is new goes to the journal at once, and waits for the front end's next look."""
+        fresh = self._source.drain()
+        fresh += [self._watched.popleft() for _ in range(len(self._watched))]
+        self._fresh += fresh
+        self._fresh_total += len(fresh)
+        if self.journal is not None:
+            self.journal.add(fresh)
 
     def _go_on_sweeping(self, now_ns: int) -> None:
         sweep, desk = self.sweep, self.desk
@@ -216,39 +288,58 @@ class LiveSession:
 
     def _analyse(self, now_ns: int, *, is_final: bool = False) -> None:
         self._analysed_ns = now_ns
-        analysis = self.store.analyse(now_ns, is_final=is_final)
-        rows = len(self.store.rows) if is_final else _ROWS_A_LOOK
-        found = self._diagnosis.look(now_ns, rows)
-        if found:
-            self._take([Noted(notice) for notice in found])
-        advice = analysis.advice
+        analysis = self.store.analysis
+        with self.faults.around("the statistics"):
+            analysis = self.store.analyse(now_ns, is_final=is_final)
+        with self.faults.around("the diagnosis"):
+            rows = len(self.store.rows) if is_final else _ROWS_A_LOOK
+            found = self._diagnosis.look(now_ns, rows)
+            if found:
+                self._take([Noted(notice) for notice in found])
+        with self.faults.around("the advice"):
+            self._look_at_advice(analysis.advice, now_ns, is_final=is_final)
+        with self.faults.around("the target"):
+            self._look_at_goal(now_ns, is_final=is_final)
+        with self.faults.around("the control row"):
+            self._look_at_control(analysis.untrusted, now_ns)
+
+    def _look_at_advice(self, advice: Advice, now_ns: int, *, is_final: bool) -> None:
         if self.desk is not None and not is_final:
             self.desk.on_advice(advice)
         if (advice.verdict, advice.lock_mhz) != (self._advised.verdict, self._advised.lock_mhz):
             self._advised = advice
             self._take([Advised(now_ns, advice)])
+
+    def _look_at_goal(self, now_ns: int, *, is_final: bool) -> None:
         if self.goal is not None and not is_final and self.outcome is None:
             self.outcome = self.goal.look(self.store, now_ns)
             self.store.progress = self.goal.progress
             if self.outcome is not None:
                 self._source.command(Command("stop", self.outcome.reason))
-        if analysis.untrusted and not self._told_untrusted:
+
+    def _look_at_control(self, untrusted: Sequence[int], now_ns: int) -> None:
+        if untrusted and not self._told_untrusted:
             self._told_untrusted = True
-            ratio = self.store.rows[analysis.untrusted[0]].ratio
+            ratio = self.store.rows[untrusted[0]].ratio
             values = {} if ratio is None else {"low": ratio.low, "high": ratio.high}
             notice = Notice(
                 code="control differs",
                 at_ns=now_ns,
-                bench=analysis.untrusted[0],
+                bench=untrusted[0],
                 level="error",
                 evidence=values,
             )
             self._take([Noted(notice)])
 
-    def _take(self, records: list[AnyRecord]) -> None:
-        self.store.apply(records)
-        if self.journal is not None:
-            self.journal.add(records)
+    def _take(self, records: Sequence[AnyRecord]) -> None:
+        """Fold records in behind all that came before: in the order in which they are saved."""
+        with self._collecting:
+            self._collect()
+            fresh, self._fresh = self._fresh, []
+            if self.journal is not None:
+                self.journal.add(records)
+        self._fold(fresh)
+        self._apply(records)
 
     def _output(self, now_ns: int) -> list[AnyRecord]:
         if self.capture is None:
@@ -369,6 +460,7 @@ class LiveSession:
         if self._has_ended:
             return True
         self._has_ended = True
+        self._stop_saving.set()
         if reason:
             self._source.command(Command("stop", reason))
         is_over = self._source.close(timeout_s)
@@ -376,12 +468,14 @@ class LiveSession:
             self._watcher.stop()
         gave_back = self.desk is None or self.desk.close(hurry=hurry)
         try:
-            self.pump()
+            with self.faults.around("the end"):
+                self.pump()
             if self.has_samples:
                 # As of the last sample, so that the session says the same when it is read back.
                 self.store.reopen_epoch()
                 self._analyse(self.store.last_sample_ns, is_final=True)
         finally:
+            self._take(self._told_faults)
             complete = self.store.has_ended and self.fault is None and is_over and not reason
             why = self.store.stop_reason if self.store.has_ended and reason == "" else reason
             self._take([End(self._time.now_ns(), why or "quit", complete)])

@@ -11,6 +11,7 @@ there. Damage with whole frames behind it is left out, and a notice stands in it
 import errno
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import msgspec
 import platformdirs
 
+from usv_tui.descriptors import Identity, out_of_the_way
 from usv_tui.errors import UsageError
 from usv_tui.model import Notice
 from usv_tui.records import (
@@ -65,6 +67,7 @@ class Journal:
         """Why nothing is written any more; empty while all is well."""
         self.bytes_written = 0
         self._pending: list[AnyRecord] = []
+        self._adding, self._writing = threading.Lock(), threading.Lock()
         if path.parent.exists() and not path.parent.is_dir():
             raise UsageError(
                 f"cannot write {path}: {path.parent} is not a directory",
@@ -72,7 +75,8 @@ class Journal:
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._fd = out_of_the_way(fd)
         except FileExistsError:
             raise UsageError(
                 f"{path} exists already", "sessions are never overwritten: give another --save"
@@ -81,33 +85,41 @@ class Journal:
             raise UsageError(
                 f"cannot write {path}: {error.strerror}", "give a writable path with --save"
             ) from None
+        self._identity = Identity(self._fd)
         self._write(MAGIC)
 
     def add(self, records: Iterable[AnyRecord]) -> None:
         """Keep records for the next flush."""
-        self._pending.extend(records)
+        with self._adding:
+            self._pending.extend(records)
 
     def flush(self) -> None:
         """Hand everything kept to the kernel, as one frame unless it is very much."""
-        pending, self._pending = self._pending, []
-        if not pending or self.failure:
-            return
-        for part in _parts(pending):
-            payload = zlib.compress(part, 1)
-            self._write(_FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
+        with self._writing:
+            with self._adding:
+                pending, self._pending = self._pending, []
+            if not pending or self.failure:
+                return
+            for part in _parts(pending):
+                payload = zlib.compress(part, 1)
+                self._write(_FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
 
     def close(self) -> None:
         """Flush and close. Never raises."""
         self.flush()
-        if self._fd >= 0:
+        if self._fd >= 0 and self._identity.holds(self._fd):
             try:
                 os.close(self._fd)
             except OSError as error:
                 self._fail(error)
-            self._fd = -1
+        self._fd = -1
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
+        if not self._identity.holds(self._fd):
+            # Its number may be a file of the user's by now.
+            self._fail(OSError(errno.EBADF, "a benchmark closed its descriptor"))
+            return
         try:
             while view:
                 view = view[os.write(self._fd, view) :]

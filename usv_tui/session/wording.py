@@ -80,6 +80,10 @@ _SENTENCES: dict[str, Words] = {
         f"{e['reason']}"
     ),
     "not kept": lambda e: f"a record of kind {e['kind']} is not kept: {e['reason']}",
+    "own fault": lambda e: (
+        f"a fault of usv-tui's own in {e['part']}, at {e['where']}: {e['reason']} "
+        "(the measurement goes on)"
+    ),
     "journal": lambda e: str(e.get("reason", "")),
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",

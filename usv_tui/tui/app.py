@@ -279,7 +279,8 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             return
         with controller.gate.hold(GATE_NS), self._framing():
             if is_fresh:
-                controller.pump()
+                with controller.faults.around("taking in what is new"):
+                    controller.pump()
                 presenter.refresh(self._time.now_ns())
             driver = self._driver
             if isinstance(driver, TtyDriver) and driver.stalled:
@@ -363,8 +364,11 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             if key in ("q", "ctrl+c"):
                 self.exit(_QUIT if key == "q" else _ended_by(signal.SIGINT))
             return
+        assert self._controller is not None
         now_ns = self._time.now_ns()
-        action = presenter.press(key, character, now_ns)
+        action = ""
+        with self._controller.faults.around(f"the key {key}"):
+            action = presenter.press(key, character, now_ns)
         if action == "quit":
             self.exit(_QUIT)
         elif action == "interrupt":

@@ -15,6 +15,7 @@ from textual.strip import Strip
 from usv_tui import plain
 from usv_tui.records import Command
 from usv_tui.report.wording import name_of
+from usv_tui.session.faults import Faults
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
 from usv_tui.timesource import NS_PER_S
 from usv_tui.tui import keys
@@ -60,6 +61,11 @@ class Controller(Protocol):
     @property
     def store(self) -> ScreenStore:
         """The fold."""
+        ...
+
+    @property
+    def faults(self) -> Faults:
+        """Who is told of errors in drawing."""
         ...
 
     @property
@@ -129,11 +135,12 @@ class Presenter:
     @property
     def has_ended(self) -> bool:
         """True when nothing more will be measured."""
-        return self.snapshot.phase == "ended"
+        return self.snapshot.phase == "ended" or self._controller.store.has_ended
 
     def refresh(self, now_ns: int) -> None:
         """Take a new snapshot."""
-        self.snapshot = self._controller.store.snapshot(now_ns)
+        with self._controller.faults.around("the snapshot"):
+            self.snapshot = self._controller.store.snapshot(now_ns)
         if self.has_ended and self._ended_ns is None:
             self._ended_ns = now_ns
         if not self._has_swept and self._controller.store.steps():
@@ -142,13 +149,15 @@ class Presenter:
     def lines(self, now_ns: int, width: int, height: int) -> list[Line]:
         """The whole screen, from the last snapshot."""
         scene = self.scene(now_ns)
-        if self._is_locking:
-            lines = self._dialog.lines(scene, width, height)
-        elif self._page is not None:
-            lines = self._page.lines(scene, width, height)
-        else:
+        try:
+            if self._is_locking:
+                return self._dialog.lines(scene, width, height)
+            if self._page is not None:
+                return self._page.lines(scene, width, height)
             lines = self.live.lines(scene, width, height)
-            self._log_height = max(1, self.live.layout.pane)
+        except Exception as error:  # noqa: BLE001  the keys must live on, to leave this page
+            return [(line,) for line in scene.instead("this page", error, width, height)]
+        self._log_height = max(1, self.live.layout.pane)
         return lines
 
     def scene(self, now_ns: int) -> Scene:
@@ -166,6 +175,7 @@ class Presenter:
             look=self.look,
             now_ns=now_ns,
             ui_share=self.ui_share,
+            faults=self._controller.faults,
             is_frozen=self._frozen is not None,
             waiting=self.snapshot.samples - shown.samples,
             command=desk.command(mhz) if desk is not None and mhz else "",

@@ -1,9 +1,13 @@
 """What the screen looks at: the user's view of a session, and what a pane is given to draw."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from textual.strip import Strip
+
+from usv_tui.errors import one_line
+from usv_tui.session.faults import Faults, place_of
 from usv_tui.session.snapshot import (
     BinSeries,
     FloatArray,
@@ -13,6 +17,7 @@ from usv_tui.session.snapshot import (
     Snapshot,
 )
 from usv_tui.session.sweep import StepAt
+from usv_tui.tui import text
 from usv_tui.tui.look import Look
 
 SPANS_S: tuple[int | None, ...] = (10, 60, 300, None)
@@ -30,6 +35,11 @@ class ScreenStore(Protocol):
 
     def steps(self) -> Sequence[StepAt]:
         """What a clock sweep has found so far; empty without one."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """True when nothing more will be measured."""
         ...
 
     def snapshot(self, now_ns: int) -> Snapshot:
@@ -164,6 +174,24 @@ class Scene:
     """Samples that came since the picture was frozen."""
     command: str = ""
     """What to type for the advised lock."""
+    faults: Faults = field(default_factory=lambda: Faults(lambda *_: None))
+    """Who is told what cannot be drawn."""
+
+    def part(
+        self, name: str, draw: Callable[[], list[Strip]], width: int, lines: int
+    ) -> list[Strip]:
+        """A part of the picture; in place of one that cannot be drawn a line says so."""
+        try:
+            return draw()
+        except Exception as error:  # noqa: BLE001  no part may take the others with it
+            return self.instead(name, error, width, lines)
+
+    def instead(self, name: str, error: BaseException, width: int, lines: int) -> list[Strip]:
+        """What stands in the place of a part that cannot be drawn."""
+        self.faults.note(name, error)
+        words = self.look.text(f" {name}: {one_line(error)} ({place_of(error)})")
+        said = text.strip([(words, self.look.bad)], width, self.look.base)
+        return text.exactly([said], width, lines, self.look.base)
 
     @property
     def row(self) -> RowView | None:

@@ -37,19 +37,27 @@ class LiveScreen:
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         """The whole screen."""
-        layout = self.layout = arrange(
-            width, height, _contents(scene, self.advice.lines_wanted(scene))
-        )
-        out: list[Line] = [(line,) for line in bar.header(scene, width, layout.header)]
+        layout = self.layout = arrange(width, height, self._contents(scene))
         rows = layout.heading + layout.rows
         is_headed = layout.heading > 0
-        out += [(line,) for line in self.table.lines(scene, width, rows, headed=is_headed)]
+        upper = scene.part(
+            "header", lambda: bar.header(scene, width, layout.header), width, layout.header
+        ) + scene.part(
+            "table",
+            lambda: self.table.lines(scene, width, rows, headed=is_headed),
+            width,
+            rows,
+        )
+        out: list[Line] = [(line,) for line in upper]
         self.axis = None
         out += self._wide(scene, layout) if layout.right else self._narrow(scene, layout)
         while len(out) < height - layout.footer:
             out.append((text.blank(width, scene.look.base),))
         if layout.footer:
-            out.append((self._footer(scene, width),))
+            out += [
+                (line,)
+                for line in scene.part("keys", lambda: [self._footer(scene, width)], width, 1)
+            ]
         if scene.snapshot.simulated and not layout.header and out:
             out[0] = (bar.with_sim(out[0][0], scene.look), *out[0][1:])
         return out[:height]
@@ -58,11 +66,11 @@ class LiveScreen:
         width = layout.width
         parts: list[Strip] = []
         if layout.telemetry:
-            parts.append(bar.telemetry_line(scene, width, is_drawn=layout.strip > 0))
+            parts += self._telemetry(scene, layout, width)
         if layout.plot:
             parts += self._charts(scene, layout, width)
         if layout.advice:
-            parts += self.advice.lines(scene, width, layout.advice)
+            parts += self._advice(scene, width, layout.advice)
         if layout.pane:
             parts += self._pane(scene, width, layout.pane)
         return [(line,) for line in parts]
@@ -71,9 +79,9 @@ class LiveScreen:
         look = scene.look
         left = self._charts(scene, layout, layout.left)
         if layout.telemetry:
-            left.append(bar.telemetry_line(scene, layout.left, is_drawn=layout.strip > 0))
+            left += self._telemetry(scene, layout, layout.left)
         right = [
-            *self.advice.lines(scene, layout.right, layout.advice),
+            *self._advice(scene, layout.right, layout.advice),
             *self._pane(scene, layout.right, layout.pane),
         ]
         lines = max(len(left), len(right))
@@ -82,7 +90,30 @@ class LiveScreen:
         between = text.strip([(look.glyphs.axis, look.dim)], 1, look.base)
         return [(a, between, b) for a, b in zip(left, right, strict=True)]
 
+    def _contents(self, scene: Scene) -> Contents:
+        try:
+            return _contents(scene, self.advice.lines_wanted(scene))
+        except Exception as error:  # noqa: BLE001  the parts will say it in their places
+            scene.faults.note("layout", error)
+            return Contents(len(scene.snapshot.rows), 0, has_missing=False, advice=1)
+
+    def _telemetry(self, scene: Scene, layout: Layout, width: int) -> list[Strip]:
+        is_drawn = layout.strip > 0
+        return scene.part(
+            "sensors", lambda: [bar.telemetry_line(scene, width, is_drawn=is_drawn)], width, 1
+        )
+
+    def _advice(self, scene: Scene, width: int, height: int) -> list[Strip]:
+        return scene.part(
+            "advice", lambda: list(self.advice.lines(scene, width, height)), width, height
+        )
+
     def _charts(self, scene: Scene, layout: Layout, width: int) -> list[Strip]:
+        return scene.part(
+            "chart", lambda: self._draw_charts(scene, layout, width), width, layout.charts
+        )
+
+    def _draw_charts(self, scene: Scene, layout: Layout, width: int) -> list[Strip]:
         axis = self.axis = scene.axis(2 * max(1, width - GUTTER))
         plot, picture = self.chart.plot(scene, axis, width, layout.plot)
         if scene.view.cursor_ns is None:
@@ -91,11 +122,21 @@ class LiveScreen:
             title = _cursor_title(scene, axis, width)
         out = [title, *plot]
         if layout.strip:
-            out += self.strips.lines(scene, axis, width, layout.strip)
+            out += scene.part(
+                "strips",
+                lambda: self.strips.lines(scene, axis, width, layout.strip),
+                width,
+                layout.strip * layout.quantities,
+            )
         out.append(chart.time_axis(scene, axis, width))
         return out
 
     def _pane(self, scene: Scene, width: int, height: int) -> list[Strip]:
+        return scene.part(
+            "lower pane", lambda: self._draw_pane(scene, width, height), width, height
+        )
+
+    def _draw_pane(self, scene: Scene, width: int, height: int) -> list[Strip]:
         if scene.view.pane == PANES[1] and height >= 4:
             return spread.lines(scene, width, height)
         if scene.view.pane == PANES[2] and height >= 4:
