@@ -6,6 +6,7 @@ before numpy and torch are imported.
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import secrets
@@ -21,6 +22,21 @@ from usv_tui import descriptors, options, plain
 from usv_tui.errors import ExitCode, SuiteError, UsageError, UsvError
 
 HEADLESS_MAX_TIME_S = 10.0
+_LATE = (
+    "csv",
+    "linecache",
+    "numpy.fft",
+    "numpy.ma",
+    "resource",
+    "tokenize",
+    "unicodedata",
+    "usv_tui.headless",
+    "usv_tui.report.table",
+    "usv_tui.session.export",
+    "usv_tui.session.goal",
+    "usv_tui.session.outputs",
+)
+"""Needed when a run ends: imported before it begins, since then there may be no descriptor left."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -270,6 +286,8 @@ class _Plan:
         from usv_tui.session import desk as desk_module
 
         args = self._args
+        for name in _LATE:
+            importlib.import_module(name)
         terminal.leave_terminal(has_screen=self._has_screen)
         gate = gate_module.Gate()
         config = model.RunConfig(**(self._config | {"cache": model.CacheMode(args.cache)}))
