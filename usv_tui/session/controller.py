@@ -136,6 +136,8 @@ class LiveSession:
         """What went wrong around the measurement."""
         self._told_faults: list[AnyRecord] = []
         self._fresh: list[AnyRecord] = []
+        self._said: list[AnyRecord] = []
+        """Those of them that the worker said."""
         self._fresh_total = 0
         self._collecting = threading.Lock()
         self._saver: threading.Thread | None = None
@@ -194,7 +196,6 @@ class LiveSession:
         """What the worker and the sensors say, and what follows from it at once."""
         now_ns = self._time.now_ns()
         for record in records:
-            self._watchdog.hear(record, now_ns)
             with self.faults.around("the diagnosis"):
                 self._diagnosis.apply(record)
             if isinstance(record, Chosen):
@@ -257,7 +258,8 @@ class LiveSession:
     def _collect(self) -> None:
         """What is new goes to the journal at once, and waits for the front end's next look."""
         fresh = self._source.drain()
-        fresh += [self._watched.popleft() for _ in range(len(self._watched))]
+        self._said += fresh
+        fresh = fresh + [self._watched.popleft() for _ in range(len(self._watched))]
         self._fresh += fresh
         self._fresh_total += len(fresh)
         if self.journal is not None:
@@ -336,8 +338,11 @@ class LiveSession:
         with self._collecting:
             self._collect()
             fresh, self._fresh = self._fresh, []
+            said, self._said = self._said, []
             if self.journal is not None:
                 self.journal.add(records)
+        for record in said:
+            self._watchdog.hear(record, self._time.now_ns())
         self._fold(fresh)
         self._apply(records)
 
