@@ -194,7 +194,6 @@ class LiveSession:
 
     def _fold(self, records: Sequence[AnyRecord]) -> None:
         """What the worker and the sensors say, and what follows from it at once."""
-        now_ns = self._time.now_ns()
         for record in records:
             with self.faults.around("the diagnosis"):
                 self._diagnosis.apply(record)
