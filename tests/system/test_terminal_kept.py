@@ -42,7 +42,7 @@ def run(tmp_path, launch):
         file = tmp_path / program.write(HEAD + source)
         words = " ".join([*QUICK, "--max-time", "100", "--no-telemetry", *arguments])
         command = (
-            f"{sys.executable} -m usv_tui {file} {words}; echo code $?; "
+            f"trap : INT; {sys.executable} -m usv_tui {file} {words}; echo code $?; "
             "sleep 0.3; stty -a; echo the end"
         )
         return launch(
