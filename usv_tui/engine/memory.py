@@ -43,7 +43,7 @@ def resident_bytes() -> int:
     """Resident size of this process."""
     try:
         pages = int(_STATM.read_bytes().split()[1])
-    except OSError:
+    except FileNotFoundError:
         import psutil  # noqa: PLC0415  only where there is no /proc
 
         return int(psutil.Process().memory_info().rss)
@@ -155,13 +155,17 @@ class Series:
         """Read once. After a rest, in which nobody looked, it begins anew."""
         readings = self._readings
         window_ns = _WINDOW_NS
+        try:
+            size = self.read()
+        except OSError:
+            return  # the benchmark has used up all descriptors: there is nothing to read it with
         if len(readings) > 1:
             gap_ns = now_ns - readings[-1][0]
             usual_ns = (readings[-1][0] - readings[0][0]) / (len(readings) - 1)
             if gap_ns > max(_REST_NS, 4 * usual_ns):
                 readings.clear()
             window_ns = max(_WINDOW_NS, round(_FEWEST_READINGS * usual_ns))
-        readings.append((now_ns, self.read() - self._own * samples))
+        readings.append((now_ns, size - self._own * samples))
         while len(readings) > 2 and readings[1][0] <= now_ns - window_ns:
             readings.popleft()
 
