@@ -96,6 +96,13 @@ def test_jumps_that_physics_does_not_make_are_refused(name, values):
     assert refuse(judge(), name, *values).startswith("implausible: ")
 
 
+def test_a_temperature_that_jumped_and_stays_there_is_believed():
+    """A cold card under its first load; a sensor that falls to 0 is never believed."""
+    assert refuse(judge(), "temp_c", 30, 85, step_ns=S) != ""
+    assert refuse(judge(), "temp_c", 30, 85, 86, 87, step_ns=S) == ""
+    assert refuse(judge(), "temp_c", 61, *[0] * 30, step_ns=S) != ""
+
+
 def test_a_lowered_limit_counts_only_after_the_means_of_before_have_passed():
     """A mean over a second still holds what was drawn under the old limit."""
     one = judge()

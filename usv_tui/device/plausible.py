@@ -36,7 +36,7 @@ BUSY_PCT = 5.0
 COUNTER_LEAD_NS = S
 """How far a counter may run ahead of its rate: it moves in steps."""
 CONSISTENT = 3
-"""A counter that jumped and then counts on as it should is a new beginning after so many looks."""
+"""What jumped and then goes on as it should is believed after so many looks."""
 
 _PERCENT_LIMITS = {"util_pct": 100.0, "steal_pct": 100.0, "fan_pct": 200.0}
 """A fan's speed is told as a share of the intended one, and may be above it."""
@@ -165,7 +165,19 @@ class Judge:
         if celsius <= 0 and (step is None or step > FREEZING_STEP_C):
             return f"{celsius:g} °C"
         if last is not None and step is not None and step > FASTEST_C:
+            return self._jump(name, celsius, now_ns, last)
+        self._doubted.pop(name, None)
+        return ""
+
+    def _jump(self, name: str, celsius: float, now_ns: int, last: _Last) -> str:
+        """A jump is believed when the readings after it stay where it went."""
+        doubted, looks = self._doubted.get(name, (None, 0))
+        stays = doubted is not None and abs(celsius - doubted.value) <= FREEZING_STEP_C
+        looks = looks + 1 if stays else 1
+        self._doubted[name] = (_Last(celsius, now_ns), looks)
+        if looks < CONSISTENT:
             return f"{celsius:g} °C, a moment after {last.value:g} °C"
+        del self._doubted[name]
         return ""
 
     def _counter(self, name: str, value: float, now_ns: int, per_ns: float) -> str:
