@@ -69,26 +69,36 @@ class SlowMemory:
 
     def __init__(self) -> None:
         self._levels: deque[Level] = deque()
+        self._outlook: Outlook | None = None
+        """Of the levels as they are; None when there are others since."""
 
     def clear(self) -> None:
         """Forget everything."""
         self._levels.clear()
+        self._outlook = None
 
     def forget_before(self, at_ns: int) -> None:
         """A step has come: what was before it says nothing of what follows."""
         while self._levels and self._levels[0].from_ns < at_ns:
             self._levels.popleft()
+            self._outlook = None
 
     def add(self, level: Level) -> None:
         """Take a level into account, unless it overlaps the last one."""
         if self._levels and level.from_ns < self._levels[-1].to_ns:
             return
         self._levels.append(level)
+        self._outlook = None
         while level.to_ns - self._levels[0].from_ns > MEMORY_S * NS_PER_S:
             self._levels.popleft()
 
     def outlook(self) -> Outlook:
         """What may come, and what has held."""
+        if self._outlook is None:
+            self._outlook = self._look()
+        return self._outlook
+
+    def _look(self) -> Outlook:
         if len(self._levels) < FEWEST:
             return Outlook(None, 0.0, 0.0, None, 0.0, None)
         t = np.array([(one.from_ns + one.to_ns) / 2 for one in self._levels])
