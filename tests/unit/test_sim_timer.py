@@ -13,7 +13,7 @@ from usv_tui.engine.runner import Runner
 from usv_tui.engine.timers import Slot
 from usv_tui.errors import UsageError
 from usv_tui.model import CacheMode, Flag, RowState, RunConfig
-from usv_tui.records import BenchError, Noted, Samples, State, encode
+from usv_tui.records import BenchError, Noted, ProbeClock, Samples, State, encode
 from usv_tui.sim.device import load
 from usv_tui.sim.gpu import SIDE, ContextLost, SimCall, SimGpu, activate, kernel
 from usv_tui.sim.kernels import SimKernel
@@ -463,3 +463,12 @@ def test_the_example_file_runs_on_a_simulated_card():
         assert len(counts) == len(suite.benchmarks) == 7
         assert counts.min() >= 20
         assert not [r for r in records if isinstance(r, BenchError)]
+
+
+def test_a_scenario_can_measure_the_clock_inside_the_stream() -> None:
+    """Where it does, each round tells the true clock; elsewhere there is none."""
+    told = [r for r in run_scenario("hidden-slow", iters=20) if isinstance(r, ProbeClock)]
+
+    assert told
+    assert {mhz for r in told for mhz in r.sm_mhz} == {1980.0}
+    assert not [r for r in run_scenario("steady", iters=20) if isinstance(r, ProbeClock)]

@@ -145,6 +145,7 @@ ODD = (
         look_for="the clock measured in the stream falls, the reported one does not",
         kernels=LIGHT,
         neighbours=(Neighbour(hidden=0.33, start_s=15.0),),
+        probe=True,
         duration_s=40.0,
     ),
 )

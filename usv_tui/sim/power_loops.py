@@ -112,9 +112,54 @@ class HoppingLoop:
         return min(max(level, 0) * self._grid, limit)
 
 
+class BangLoop:
+    """Two clocks a few steps apart: the lower once over the cap, the upper once well below it."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._dt_s = card.governor_ns * 1e-9
+        self._jump = 4 * max(15 // card.step_mhz, 1)
+        self._base: int | None = None
+        self._since_s = 0.0
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        self._since_s += self._dt_s
+        if self._base is None or mean_w > 1.06 * cap_w or index < self._base:
+            self._base = max(index - self._jump, 0)
+        if mean_w > cap_w and self._since_s > 0.1:
+            self._since_s = 0.0
+            return min(self._base if index > self._base else index - 1, limit)
+        if mean_w < 0.97 * cap_w and self._since_s > 0.25:
+            self._since_s = 0.0
+            return min(index + self._jump, limit)
+        return min(index, limit)
+
+
+class WalkLoop:
+    """Takes random steps, down when over the cap and up when below: a clock that wanders."""
+
+    def __init__(self, card: Card, seed: int) -> None:
+        self._dt_s = card.governor_ns * 1e-9
+        self._step = max(15 // card.step_mhz, 1)
+        self._since_s = 0.0
+        self._rng = np.random.default_rng([seed, 9])
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        self._since_s += self._dt_s
+        if self._since_s < 0.08:
+            return min(index, limit)
+        self._since_s = 0.0
+        size = int(self._rng.integers(0, 4)) * self._step
+        up = self._rng.random() < (0.15 if mean_w > 0.98 * cap_w else 0.75)
+        return min(index + (size if up else -size), limit)
+
+
 _KINDS: Mapping[str, Callable[[Card, int], PowerLoop]] = {
     "table": TableLoop,
     "pi": PiLoop,
     "sawtooth": SawtoothLoop,
     "hopping": HoppingLoop,
+    "bang": BangLoop,
+    "walk": WalkLoop,
 }

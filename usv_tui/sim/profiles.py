@@ -71,7 +71,8 @@ class Card:
     """Kelvin per watt of a second, slow sink: the chassis warms the air that cools the first."""
     tau_case_s: float = 240.0
     controller: str = "table"
-    """How power is kept under the cap: table (fast down, slow up), pi, sawtooth or hopping."""
+    """How power is kept under the cap: table (fast down, slow up), pi, sawtooth, hopping, bang
+    or walk."""
     cap_swing: float = 0.0
     """The cap moves up and down by this share of itself, as one does that a rack shares out."""
     cap_period_s: float = 20.0
@@ -99,6 +100,8 @@ class Card:
     """The clock sensor shows a mean over this time; 0 shows the moment."""
     flutter_steps: int = 0
     """The clock sensor is off by up to so many steps, anew at each refresh."""
+    clock_grain_mhz: int = 0
+    """The clock sensor rounds to so many MHz; 0 does not."""
     stray_p: float = 0.0
     """Share of the clock readings that are nonsense."""
     stray_mhz: float = 0.0

@@ -63,6 +63,9 @@ class Sensors:
         mhz = self._clock(rows, tick - first_row)
         flutter_mhz, above_mhz, stray_mhz = self._clock_faults(true_s, at_s, mhz)
         shown_mhz = mhz + flutter_mhz
+        grain_mhz = card.clock_grain_mhz
+        if grain_mhz:
+            shown_mhz = float(grain_mhz * round(shown_mhz / grain_mhz))
         fan = min(max((row.temp_c - 40.0) * 2.2, 0.0), 100.0)
         return Sensed(
             shown_mhz + above_mhz if stray_mhz is None else stray_mhz,

@@ -38,6 +38,8 @@ class Scenario:
     """The card starts as hot as this load makes it in the long run; else cold and idle."""
     neighbours: tuple[Neighbour, ...] = ()
     faults: Faults = field(default_factory=Faults)
+    probe: bool = False
+    """The session measures the clock inside the stream, too."""
     lock: Callable[[Card], int] | None = None
     """A lock of ours that is on from the start, MHz."""
     foreign_lock: Callable[[Card], int] | None = None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from usv_tui.errors import UsageError
 from usv_tui.model import Flag, TimerInfo
-from usv_tui.records import Samples
+from usv_tui.records import ProbeClock, Samples
 from usv_tui.sim.gpu import MAIN, ContextLost, SimGpu
 from usv_tui.sim.machine import Item
 
@@ -96,6 +96,7 @@ class SimTimer:
         """
         self.phases: PhasesLike | None = None
         """Collector of `phase` brackets, made for `mark`; set by who wants sub-rows."""
+        self._round = 0
         self._gpu = gpu
         self._blocker = blocker
         self._depth_ns = depth_ns
@@ -215,6 +216,7 @@ class SimTimer:
         if not complete:
             return []
         gpu = self._gpu
+        self._round = block.round
         tick_s = gpu.card.tick_ns * 1e-9
         starts = [gpu.on_clock_ns(w.parts[0][0].start_s) for w in complete]
         windows = [sum(self._length_ns(*part) for part in w.parts) for w in complete]
@@ -241,8 +243,12 @@ class SimTimer:
         return [record]
 
     def beside(self) -> list[Any]:
-        """Records of phases since the last time."""
-        return [] if self.phases is None else list(self.phases.records())
+        """Records of phases since the last time, and the clock where the scenario measures it."""
+        records = [] if self.phases is None else list(self.phases.records())
+        if self._gpu.scenario.probe:
+            truth = self._gpu.truth()
+            records.append(ProbeClock(self._round, [truth.at_ns], [truth.mhz]))
+        return records
 
     def mark(self) -> Item:
         """A stamp in the timed stream: one end of a phase."""

@@ -317,7 +317,8 @@ def _with_misses(gain: _Gain, clock: ClockEvidence, x: int) -> _Gain:
     effect, mhz = gain.row.effect, clock.under_load_mhz
     if mhz is None or mhz.size == 0 or effect.alpha is None or effect.std_locked is None:
         return gain
-    missed = effect.alpha**2 * float(np.log(np.minimum(mhz, x)).var())
+    # Twice: so few readings of the tail tell its size within a factor, not better.
+    missed = 2 * effect.alpha**2 * float(np.log(np.minimum(mhz, x)).var())
     high = math.sqrt(effect.std_locked**2 + missed)
     effect = msgspec.structs.replace(effect, std_locked=min(high, effect.std_now or high))
     return gain._replace(row=replace(gain.row, effect=effect))

@@ -2,15 +2,15 @@
 
     python -m benchmarks.self.verdicts [--quick] [--only advice,drift,…] [--seeds N]
 
-Thresholds were chosen on seeds below 1000; what is printed comes from seeds above. The random
-conditions are labelled from the true clock, temperature and drift, not by scenario.
+Verdicts are labelled from the simulation's own state and by really simulating the lock, never by
+the product's own tests. Noises of the other tables use seeds that set no threshold.
 """
 
 import argparse
 import time
 from collections.abc import Callable
 
-from benchmarks.self.verdicts.advice import advice, conditions
+from benchmarks.self.verdicts.advice import advice
 from benchmarks.self.verdicts.cost import cost
 from benchmarks.self.verdicts.drift import attribution, drift_delay, drift_power, ever, settled
 from benchmarks.self.verdicts.ratios import coverage, decisions, modes, peeking, stopping
@@ -18,7 +18,6 @@ from benchmarks.self.verdicts.tables import Size
 
 SECTIONS: dict[str, Callable[[Size], None]] = {
     "advice": advice,
-    "conditions": conditions,
     "peeking": peeking,
     "coverage": coverage,
     "decisions": decisions,

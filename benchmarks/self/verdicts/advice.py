@@ -1,21 +1,18 @@
-"""The advice: on scenarios, and under random conditions labelled from the true state."""
+"""The advice on families of simulated runs, labelled from the state and from simulated locks."""
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.self.verdicts.tables import CARDS, FIRST_SEED, Size, last, percent, table
+from benchmarks.self.verdicts.families import HELD_OUT, TRIED, Case, Rng
+from benchmarks.self.verdicts.tables import FIRST_SEED, Size, table, wilson
 from tests.fakes.traces import S, follow
 from usv_tui.model import Reason, Verdict
-from usv_tui.sim.machine import Neighbour
-from usv_tui.sim.profiles import find_card
-from usv_tui.sim.scenarios import SCENARIOS, Scenario
-from usv_tui.sim.trace import Trace, trace
-from usv_tui.stats import drift
+from usv_tui.sim.trace import Trace
+from usv_tui.stats.analysis import Analysis
+from usv_tui.stats.lock_choice import floor_clock
 
 WORDS = {
     Verdict.STEADY: "STEADY",
@@ -24,78 +21,19 @@ WORDS = {
     Verdict.THROTTLED_POWER: "THROTTLED",
     Verdict.THROTTLED_THERMAL: "THROTTLED",
     Verdict.NOT_CLOCK: "NOT CLOCK",
-    Verdict.UNKNOWN: "UNKNOWN",
+    Verdict.HIDDEN: "SLOWER",
+    Verdict.UNKNOWN: "NOT KNOWN",
 }
-ORDER = ("STEADY", "WAIT", "LOCK", "THROTTLED", "NOT CLOCK", "UNKNOWN")
-UNKNOWN_TRUTH = ("too-short", "no-telemetry")
-"""Scenarios in which the right answer is that nobody can know."""
-
-
-def without_reasons(run: Trace) -> Trace:
-    """The same run on a card that does not tell why its clock moves."""
-    nan = np.full_like(run.reasons, np.nan)
-    return replace(run, reasons=nan, power_capped_ns=nan, thermal_ns=nan, hw_thermal_ns=nan)
-
-
-def advice_cases() -> list[tuple[str, str, Callable[[str, int], Trace]]]:
-    """(name, truth, run) of every case of the confusion matrix."""
-    cases: list[tuple[str, str, Callable[[str, int], Trace]]] = []
-    for name, scenario in SCENARIOS.items():
-        if scenario.verdict is Verdict.UNKNOWN and name not in UNKNOWN_TRUTH:
-            continue
-        cases.append((name, WORDS[scenario.verdict], lambda c, s, n=name: trace(n, c, s)))
-    cases.extend(
-        (f"{name}, no reasons", "LOCK", lambda c, s, n=name: without_reasons(trace(n, c, s)))
-        for name in ("power-cap", "power-neighbour")
-    )
-    return cases
-
-
-def advice(size: Size) -> None:
-    """Confusion matrix, time to the right verdict, and flips."""
-    matrix: Counter[tuple[str, str]] = Counter()
-    wrong: Counter[str] = Counter()
-    first: dict[str, list[int]] = {}
-    flips: dict[str, list[float]] = {}
-    for name, truth, run in advice_cases():
-        for card in CARDS:
-            for seed in range(FIRST_SEED, FIRST_SEED + size.seeds):
-                is_followed = truth == "WAIT" or seed < FIRST_SEED + max(size.seeds // 3, 1)
-                told = run(card, seed)
-                # What does not change needs no following but for its delay and its flips.
-                begin = 1 if is_followed else max(1, int(told.t_ns[-1] / S) - 7)
-                said = [WORDS[a.advice.verdict] for a in follow(told, from_s=begin)]
-                matrix[truth, said[-1]] += 1
-                if said[-1] != truth:
-                    wrong[f"{name} on {card}: {said[-1]}"] += 1
-                if not is_followed:
-                    continue
-                if said[-1] == truth:
-                    first.setdefault(name, []).append(said.index(truth) + 1)
-                known = [w for w in said if w != "UNKNOWN"]
-                changes = sum(a != b for a, b in pairwise(known))
-                flips.setdefault(name, []).append(60 * changes / max(len(known), 1))
-    total = sum(matrix.values())
-    right = sum(count for (truth, said), count in matrix.items() if truth == said)
-    print(f"### Verdicts: {right} of {total} right ({percent(right, total)})\n")
-    table(
-        ("truth \\ said", *ORDER),
-        [(t, *(matrix[t, s] or "" for s in ORDER)) for t in ORDER],
-    )
-    for text, count in wrong.most_common(12):
-        print(f"- wrong {count}x: {text}")
-    print()
-    table(
-        ("scenario", "right after, s (median, worst)", "changes a minute (median, worst)"),
-        [
-            (
-                name,
-                f"{np.median(first[name]):.0f}, {max(first[name])}" if name in first else "never",
-                f"{np.median(flips[name]):.1f}, {max(flips[name]):.1f}",
-            )
-            for name in flips
-        ],
-    )
+ORDER = ("STEADY", "WAIT", "LOCK", "THROTTLED", "NOT CLOCK", "NOT KNOWN")
+WINDOW_S = 20.0
+LIMITS = {
+    "power": 0.5,
+    "thermal": 0.05,
+    "drift": 0.005,
+    "warming": 4.0,
+    "gain": 0.25,
+    "std": 0.01,
+}
 
 
 class Truth(NamedTuple):
@@ -104,26 +42,14 @@ class Truth(NamedTuple):
     power: float
     thermal: float
     drift: float
-    """Largest true change between the outer thirds of any row's noise-free times, where it stands
-    out of what the clock's dither does to them."""
+    """Largest change of any row's noise-free times between the window's outer thirds, averaged
+    over runs of the same situation with other seeds: dither averages out and drift does not."""
     warming_c: float
     spread: float
-    gate: float
+    """True clock, p97.5 - p2.5, over the gate below which it counts as still."""
     worst_std: float
-    effects: tuple[tuple[float, float], ...]
-    """(alpha x spread, share of the std that a lock takes away), a row."""
-
-
-THRESHOLDS = {
-    "power": 0.5,
-    "thermal": 0.05,
-    "drift": 0.005,
-    "warming": 4.0,
-    "effect": 0.005,
-    "gain": 0.25,
-    "spread": 1.0,
-    "std": 0.01,
-}
+    gain: float
+    """Largest share of a row's std that a lock really took away, in a run under that lock."""
 
 
 def thirds(values: np.ndarray) -> float:
@@ -132,121 +58,174 @@ def thirds(values: np.ndarray) -> float:
     return float(values[-h:].mean() - values[:h].mean()) if h else 0.0
 
 
-def truth_of(run: Trace, window_s: float = 20.0) -> Truth:
-    """The truth of a run's last window, from the true clock and temperature."""
+def ticks_of(run: Trace) -> slice:
+    """The governor ticks of the last window."""
     end = int(run.t_ns[-1])
-    start = end - int(window_s * S)
-    ticks = slice(max(0, start // run.tick_ns), end // run.tick_ns)
-    reasons = run.true_reasons[ticks]
-    power = float(((reasons & int(Reason.SW_POWER_CAP)) != 0).mean())
-    hot = int(Reason.SW_THERMAL | Reason.HW_THERMAL)
-    thermal = float(((reasons & hot) != 0).mean())
-    log_mhz = np.log(run.true_mhz[ticks])
-    low, high = np.quantile(log_mhz, (0.025, 0.975))
-    drifts, effects, stds = [], [], []
+    return slice(max(0, (end - int(WINDOW_S * S)) // run.tick_ns), end // run.tick_ns)
+
+
+def clean_change(run: Trace) -> np.ndarray:
+    """Change of each row's noise-free log time over the last window."""
+    start = int(run.t_ns[-1]) - int(WINDOW_S * S)
+    out = []
     for bench, kernel in enumerate(run.kernels):
-        mine = (run.bench == bench) & (run.t_ns >= start) & (run.seconds > 0)
-        # The true clock is known for whole ticks: the last sample may have outrun them.
+        mine = (run.bench == bench) & (run.t_ns >= start)
         mine &= run.t_ns + run.window_ns < len(run.true_mhz) * run.tick_ns
-        log_t, log_f = np.log(run.seconds[mine]), np.log(run.clock_mhz[mine])
-        clean = np.log([kernel.seconds(run.card, f) for f in run.clock_mhz[mine]])
+        fixed_s, cycles = kernel.split(run.card)
+        clean = np.log(fixed_s + cycles / run.clock_mhz[mine])
         if kernel.warm_gain:
-            t_s = run.t_ns[mine] / S
-            clean = clean + np.log1p(kernel.warm_gain * np.exp(-t_s / kernel.warm_tau_s))
-        found = drift.trend(np.exp(clean))
-        is_drift = found is not None and abs(found.z) >= drift.Z_FIRE
-        drifts.append(abs(thirds(clean)) if is_drift else 0.0)
-        alpha = run.local_alpha(bench)
-        now, locked = float(log_t.std()), float((log_t + alpha * log_f).std())
-        effects.append((alpha * float(high - low), 1 - locked / now if now else 0.0))
-        stds.append(now)
+            clean += np.log1p(kernel.warm_gain * np.exp(-run.t_ns[mine] / S / kernel.warm_tau_s))
+        out.append(thirds(clean))
+    return np.array(out)
+
+
+def stds(run: Trace) -> np.ndarray:
+    """Std of log time of each row over the last window."""
+    start = int(run.t_ns[-1]) - int(WINDOW_S * S)
+    return np.array(
+        [
+            np.log(run.seconds[(run.bench == b) & (run.t_ns >= start)]).std()
+            for b in range(len(run.kernels))
+        ]
+    )
+
+
+def truth_of(case: Case, run: Trace) -> Truth:
+    """The truth of a run: from its state, from runs with other seeds, and from a run locked."""
+    ticks = ticks_of(run)
+    reasons, mhz = run.true_reasons[ticks], run.true_mhz[ticks]
+    others = [case.run(seed) for seed in (case.seed + 1, case.seed + 2, case.seed + 3)]
+    changes = np.array([clean_change(one) for one in (run, *others)])
+    drift, error = changes.mean(axis=0), changes.std(axis=0, ddof=1) / 2
+    x = floor_clock(0.985 * float(np.quantile(mhz, 0.03)), run.card.supported_mhz)
+    locked = stds(case.run(case.seed + 4, lock_mhz=x))
+    low, high = np.quantile(np.log(mhz), (0.025, 0.975))
+    gate = max(0.005, 1.5 * run.card.step_mhz / float(np.median(mhz)))
     return Truth(
-        power,
-        thermal,
-        max(drifts),
-        abs(thirds(run.true_temp_c[ticks])),
-        float(high - low),
-        max(0.005, 1.5 * run.card.step_mhz / float(np.exp(log_mhz.mean()))),
-        max(stds),
-        tuple(effects),
+        # What a card does not tell of its limits cannot be asked of the advice.
+        power=case.has_reasons * float(((reasons & int(Reason.SW_POWER_CAP)) != 0).mean()),
+        thermal=float(((reasons & int(Reason.SW_THERMAL | Reason.HW_THERMAL)) != 0).mean()),
+        drift=float(np.abs(np.where(np.abs(drift) > 2 * error, drift, 0.0)).max()),
+        warming_c=abs(thirds(run.true_temp_c[ticks])),
+        spread=float(high - low) / gate,
+        worst_std=float(stds(run).max()),
+        gain=float((1 - locked / stds(run)).max()),
     )
 
 
 def label(truth: Truth, scale: dict[str, float]) -> str:
-    """The verdict that the truth asks for; `scale` moves single thresholds."""
-    limit = {name: value * scale.get(name, 1.0) for name, value in THRESHOLDS.items()}
+    """The verdict that the truth asks for; `scale` moves single limits."""
+    limit = {name: value * scale.get(name, 1.0) for name, value in LIMITS.items()}
     if truth.thermal >= limit["thermal"]:
         return "THROTTLED"
     if truth.drift >= limit["drift"] or truth.warming_c >= limit["warming"]:
         return "WAIT"
-    if any(e >= limit["effect"] and g >= limit["gain"] for e, g in truth.effects):
+    if truth.gain >= limit["gain"]:
         return "THROTTLED" if truth.power >= limit["power"] else "LOCK"
-    still = truth.spread < truth.gate * limit["spread"]
-    return "STEADY" if still and truth.worst_std <= limit["std"] else "NOT CLOCK"
+    return "STEADY" if truth.worst_std <= limit["std"] else "NOT CLOCK"
+
+
+def same(want: str, said: str, truth: Truth) -> str:
+    """What was said, where it means the same: a quiet run whose clock moves is both."""
+    is_both = want == "STEADY" and said == "NOT CLOCK" and truth.spread >= 1.0
+    return want if is_both else said
 
 
 def is_clear(truth: Truth) -> bool:
-    """No single threshold moved by a factor 1.5 changes the label."""
-    plain = label(truth, {})
-    return all(
-        label(truth, {name: factor}) == plain for name in THRESHOLDS for factor in (1.5, 1 / 1.5)
-    )
+    """No single limit moved by a factor 1.5 changes the label."""
+    return {label(truth, {n: f}) for n in LIMITS for f in (1.5, 1 / 1.5)} == {label(truth, {})}
 
 
-def random_run(seed: int) -> Trace:
-    """A run under random conditions."""
-    rng = np.random.default_rng([7, seed])
-    card = find_card(str(rng.choice(CARDS)))
-    base = SCENARIOS["power-cap"].kernels
-    scale = float(rng.uniform(0.25, 1.0))
-    sd = float(np.exp(rng.uniform(np.log(0.001), np.log(0.02))))
-    drifting = rng.random() < 0.3
-    kernels = tuple(
-        replace(
-            k,
-            noise=sd,
-            activity=k.activity * scale,
-            warm_gain=float(rng.uniform(0.01, 0.05)) if drifting else 0.0,
-            warm_tau_s=float(rng.uniform(8, 40)),
-        )
-        for k in base
-    )
-    neighbours = ()
-    if rng.random() < 0.25:
-        neighbours = (Neighbour(power=float(rng.uniform(0.05, 0.2)), on_s=2.5, off_s=3.5),)
-    cap = float(rng.uniform(0.65, 1.1))
-    scenario = Scenario(
-        name="random",
-        summary="",
-        look_for="",
-        kernels=kernels,
-        adapt=lambda c: replace(c, cap_w=cap * c.cap_w),
-        warm=bool(rng.random() < 0.6),
-        neighbours=neighbours,
-    )
-    poll_hz = float(rng.choice([10.0, 20.0, 50.0]))
-    return trace(scenario, card, seed, float(rng.uniform(22.0, 60.0)), poll_hz=poll_hz)
+class Tally:
+    """What was said of the cases of one part."""
+
+    def __init__(self) -> None:
+        self.matrix: Counter[tuple[str, str]] = Counter()
+        self.near: Counter[str] = Counter()
+        self.first: Counter[str] = Counter()
+        self.promised = self.kept = 0
+        self.widths: list[float] = []
+        self.below: list[float] = []
+
+    def outcome(self, truth: str, said: str) -> str:
+        """right, not known or wrong."""
+        return "right" if truth == said else "not known" if said == "NOT KNOWN" else "wrong"
 
 
-def conditions(size: Size) -> None:
-    """The advice under random conditions, by how clear the truth is."""
-    matrix: Counter[tuple[str, str]] = Counter()
-    tally: Counter[tuple[bool, bool]] = Counter()
-    for seed in range(FIRST_SEED, FIRST_SEED + size.conditions):
-        run = random_run(seed)
-        truth = truth_of(run)
+def check_promise(case: Case, found: Analysis, tally: Tally) -> None:
+    """Lock where the advice says, and hold each row's std against what was promised of it."""
+    x = found.advice.lock_mhz
+    if x is None:
+        return
+    locked = case.run(case.seed + 5, lock_mhz=x)
+    actual = stds(locked)
+    tally.below.append(float((locked.true_mhz[ticks_of(locked)] < x - 1).mean()))
+    for row in found.advice.evidence["rows"]:
+        low, high = row["std_locked_low"], row["std_locked"]
+        if low is None or high is None:
+            continue
+        tally.promised += 1
+        tally.kept += low / 1.2 <= actual[row["bench"]] <= 1.2 * high
+        tally.widths.append(high / low)
+
+
+def judge(make: Callable[[Rng], Case], number: int, seeds: int, tally: Tally) -> list[str]:
+    """The outcomes of a family's clear cases."""
+    outcomes = []
+    for k in range(seeds):
+        case = make(np.random.default_rng([FIRST_SEED, 12, number, k]))
+        run = case.run()
+        truth = truth_of(case, run)
         want = label(truth, {})
-        said = WORDS[last(list(follow(run, from_s=int(run.t_ns[-1] / S) - 3))).advice.verdict]
-        clear = is_clear(truth)
-        tally[clear, said == want] += 1
-        if clear:
-            matrix[want, said] += 1
-    print("### Verdicts under random conditions, labelled from the true state\n")
-    for clear, text in ((True, "clear cases"), (False, "within 1.5x of a threshold")):
-        right, of = tally[clear, True], tally[clear, True] + tally[clear, False]
-        print(f"- {text}: {right} of {of} right ({percent(right, of)})")
-    print()
+        steps = list(follow(run))
+        said = [same(want, WORDS[a.advice.verdict], truth) for a in steps]
+        outcome = tally.outcome(want, said[-1])
+        if not is_clear(truth):
+            tally.near[outcome] += 1
+            continue
+        outcomes.append(outcome)
+        tally.matrix[want, said[-1]] += 1
+        first = next((w for w in said if w != "NOT KNOWN"), "NOT KNOWN")
+        # Warming up is true of the beginning of most runs.
+        tally.first["right" if first in (want, "WAIT") else tally.outcome(want, first)] += 1
+        check_promise(case, steps[-1], tally)
+    return outcomes
+
+
+def advice(size: Size) -> None:
+    """Verdicts by family, of those that may set a threshold and those that may not."""
+    for title, families, offset in (
+        ("families that were looked at while the rules were made", TRIED, 0),
+        ("families held out: controllers and sensors that no rule was tried on", HELD_OUT, 100),
+    ):
+        tally, rows = Tally(), []
+        for number, (name, make) in enumerate(families.items()):
+            found = Counter(judge(make, number + offset, max(2, size.seeds // 3), tally))
+            n = sum(found.values())
+            rows.append((name, n, found["right"], found["not known"], found["wrong"]))
+        _report(title, tally, rows)
+
+
+def _report(title: str, tally: Tally, rows: list[tuple[object, ...]]) -> None:
+    n = sum(tally.matrix.values())
+    right = sum(c for (t, s), c in tally.matrix.items() if t == s)
+    unknown = sum(c for (t, s), c in tally.matrix.items() if t != s and s == "NOT KNOWN")
+    wrong = n - right - unknown
+    print(f"### Verdicts: {title}\n")
+    print(f"- clear cases: {n}; right {wilson(right, n)}, wrong {wilson(wrong, n)}, ", end="")
+    print(f"not known {wilson(unknown, n)}")
+    near = sum(tally.near.values())
+    print(f"- within 1.5x of a limit: {near}; wrong {wilson(tally.near['wrong'], near)}")
+    print(f"- the first word of a run wrong: {wilson(tally.first['wrong'], n)}")
+    print(
+        f"- promises of a lock kept, give or take a fifth: {wilson(tally.kept, tally.promised)} "
+        f"of {tally.promised} rows; upper over lower end, median {np.median(tally.widths):.2f}"
+    )
+    over = sum(b > 0.01 for b in tally.below)
+    print("- locks below which the clock fell for over 1 % of the time: ", end="")
+    print(f"{wilson(over, len(tally.below))} of {len(tally.below)}\n")
+    table(("family", "clear cases", "right", "not known", "wrong"), rows)
     table(
-        ("truth \\ said (clear)", *ORDER),
-        [(t, *(matrix[t, s] or "" for s in ORDER)) for t in ORDER[:5]],
+        ("truth \\ said", *ORDER),
+        [(t, *(tally.matrix[t, s] or "" for s in ORDER)) for t in ORDER[:-1]],
     )
