@@ -83,7 +83,7 @@ def test_a_signal_in_the_middle_keeps_everything(program, start, number, isolate
     data = program.export()
     assert (data["complete"], data["reason"]) == (False, number.name)
     assert differences(data, json.loads((program.folder / "out.json").read_text())) == []
-    assert samples(data, "good") > 50
+    assert samples(data, "good") > 10
 
 
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
@@ -99,8 +99,8 @@ def test_a_signal_gets_through_to_a_hanging_benchmark(program, start, isolate):
     assert "good" in run.out.read_text()
     data = program.export()
     assert not data["complete"]
-    assert samples(data, "good") > 50
-    assert samples(data, "bad") > 50
+    assert samples(data, "good") > 10
+    assert samples(data, "bad") > 10
 
 
 def test_a_hang_that_holds_the_interpreter_is_survived_by_isolation(program, start):
@@ -186,7 +186,7 @@ def test_after_kill_9_the_session_reads_up_to_a_second_before(program, start, is
     assert done.code == 0
     assert done.complaints == [f"usv-tui: {path} is partial: it has no end"]
     assert not data["complete"]
-    assert samples(data, "good") > 50
+    assert samples(data, "good") > 10
     assert 0 < (killed_ns - last_ns) / 1e9 < 1.0
     wait_until(lambda: not any(is_alive(pid) for pid in child), timeout=5)
 

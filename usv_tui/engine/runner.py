@@ -789,7 +789,7 @@ class Runner:
             leave_if_copy(None if failure is None else failure[1])
             if self._unsampled and not flag and failure is None:
                 self._unsampled.difference_update([slot.bench for slot in slots])
-        if not self._timer.queued_ns():
+        if self._where is not None and not self._timer.queued_ns():
             self._enter(None)
         self._round += rounds
         took = (now() - start_ns) / rounds
