@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -248,3 +249,21 @@ def test_a_wrong_name_is_an_attribute_error():
     """A misspelt name fails as it does in any module."""
     with pytest.raises(AttributeError, match="no attribute 'do_bnech'"):
         usv_tui.do_bnech  # noqa: B018  the access is what is tested
+
+
+CITATION = re.compile(r"\(?\b(?:[A-Z]\d{1,2}|7\.\d{1,2})\)?: |\((?:[A-Z]\d{1,2}|7\.\d{1,2})\b")
+
+
+def test_docstrings_cite_nothing_that_is_not_here():
+    """No section numbers of a paper that a reader of the repository does not have."""
+    files = [*ROOT.rglob("*.py"), *Path(__file__).parents[1].rglob("*.py")]
+    cited = [
+        f"{path.name}: {text}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and (text := ast.get_docstring(node))
+        and CITATION.search(text)
+    ]
+
+    assert cited == []

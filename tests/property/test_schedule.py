@@ -79,14 +79,14 @@ def test_budgets_are_met_exactly(budgets, seed):
 
 @given(BUDGETS, st.integers(0, 2**32))
 def test_every_row_spans_the_whole_run(budgets, seed):
-    """C2: each row with a budget takes part in every round, so that none is alone at the end."""
+    """Each row with a budget takes part in every round, so that none is alone at the end."""
     live = {row for row, n in budgets.items() if n}
 
     assert all(set(order) == live for order in spread(budgets, seed))
 
 
 def test_a_fast_row_keeps_its_pace_over_the_run():
-    """C2: 4,996 samples beside 50 come as 99 or 100 in each of 50 rounds."""
+    """4,996 samples beside 50 come as 99 or 100 in each of 50 rounds."""
     counts = [order.count("fast") for order in spread({"fast": 4996, "slow": 50})]
 
     assert (len(counts), min(counts), max(counts)) == (50, 99, 100)

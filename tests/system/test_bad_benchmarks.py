@@ -28,7 +28,7 @@ def program(tmp_path):
 )
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
 def test_a_row_that_raises_costs_only_itself(program, action, message, isolate):
-    """M23: exit 1, the row FAILED in table and data with its traceback, the other one whole."""
+    """Exit 1, the row FAILED in table and data with its traceback, the other one whole."""
     file = program.write(late(action))
 
     done = program.run(file, *RUN, *isolate, "--json", "out.json")
@@ -46,7 +46,7 @@ def test_a_row_that_raises_costs_only_itself(program, action, message, isolate):
 
 
 def test_when_all_rows_fail_the_run_fails(program):
-    """P5: nothing measured is exit 1, with the reason on every row."""
+    """Nothing measured is exit 1, with the reason on every row."""
     file = program.write(
         "from usv_tui import benchmark\n"
         "@benchmark(params={'n': [1, 2]})\n"
@@ -63,7 +63,7 @@ def test_when_all_rows_fail_the_run_fails(program):
 
 
 def test_output_of_every_kind_inside_a_call_is_no_data(program):
-    """U3: prints, raw writes and children from inside the timed call never reach stdout."""
+    """Prints, raw writes and children from inside the timed call never reach stdout."""
     action = """
 if call < 153:
     print("printed")
@@ -83,7 +83,7 @@ if call < 153:
 
 
 def test_a_flood_of_output_costs_neither_memory_nor_the_end(program):
-    """U3: a megabyte a call for a hundred calls: the run ends in time, stderr stays bounded."""
+    """A megabyte a call for a hundred calls: the run ends in time, stderr stays bounded."""
     file = program.write(late('print(("x" * 99 + "\\n") * 10_000)', at=250))
 
     done = program.run(file, *RUN, "--json", "-")
@@ -278,7 +278,7 @@ def test_a_closed_standard_stream_in_user_code_is_its_own_affair(program):
 
 
 def test_a_coroutine_is_a_named_error(program):
-    """M23: `async def` without `asyncio.run` ran nothing: the row says so, the others are timed."""
+    """`async def` without `asyncio.run` ran nothing: the row says so, the others are timed."""
     source = f"""{HEAD}
 async def work():
     return 1

@@ -70,7 +70,7 @@ def start(program):
 @pytest.mark.parametrize("number", [*SIGNALS, *OTHERS], ids=lambda n: n.name)
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
 def test_a_signal_in_the_middle_keeps_everything(program, start, number, isolate):
-    """O1, U7: the table, a whole session that says it is partial and why, 128+n, soon."""
+    """The table, a whole session that says it is partial and why, 128+n, soon."""
     run = start(program.write(TWO), *ENDLESS, *isolate, "--json", "out.json")
     run.says("measuring  round ")
 
@@ -88,7 +88,7 @@ def test_a_signal_in_the_middle_keeps_everything(program, start, number, isolate
 
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
 def test_a_signal_gets_through_to_a_hanging_benchmark(program, start, isolate):
-    """U5: inside a call that never returns, TERM brings the table and the shell back soon."""
+    """Inside a call that never returns, TERM brings the table and the shell back soon."""
     run = start(program.write(late(HANG)), *ENDLESS, *isolate)
     run.says("hanging")
 
@@ -168,7 +168,7 @@ def test_a_signal_to_the_whole_group_ends_the_run_in_order(program, start, numbe
 
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
 def test_after_kill_9_the_session_reads_up_to_a_second_before(program, start, isolate):
-    """O1: killed without a chance, all but the last second is there, marked as partial."""
+    """Killed without a chance, all but the last second is there, marked as partial."""
     run = start(program.write(TWO), *ENDLESS, *isolate)
     run.says("measuring  round ")
     [path] = program.sessions()
@@ -205,7 +205,7 @@ def is_alive(pid):
 
 
 def test_a_child_of_a_dead_parent_ends(program, start):
-    """U18: the measuring process never outlives the program, even when it hangs."""
+    """The measuring process never outlives the program, even when it hangs."""
     run = start(program.write(late(HANG)), *ENDLESS, "--isolate")
     run.says("hanging")
     [child] = children(run.process.pid)

@@ -147,7 +147,7 @@ ENDS = {
 def test_however_a_program_ends_by_itself_the_clocks_are_free(
     start: Start, board: FakeBoard, journal: Path, body: str
 ) -> None:
-    """C10: normal end, exception, exit with and without cleaning up, another program."""
+    """Normal end, exception, exit with and without cleaning up, another program."""
     holder = start(body)
     assert not board.is_free
     assert list(journal.glob("*.json"))
@@ -174,7 +174,7 @@ def test_however_a_program_ends_by_itself_the_clocks_are_free(
 def test_whatever_signal_ends_the_process_the_clocks_are_free(
     start: Start, board: FakeBoard, journal: Path, number: signal.Signals
 ) -> None:
-    """C10: Ctrl-C, TERM, HUP of a dropped connection, KILL and crashes."""
+    """Ctrl-C, TERM, HUP of a dropped connection, KILL and crashes."""
     holder = start("with lease: input()")
 
     holder.process.send_signal(number)

@@ -28,7 +28,7 @@ def names(text):
 
 
 def test_the_table_is_on_stdout_and_the_story_on_stderr(program):
-    """O8: exit 0; every row in the table; phases, progress and the saved file on stderr."""
+    """Exit 0; every row in the table; phases, progress and the saved file on stderr."""
     file = program.write(TWO)
 
     done = program.run(file, "--headless", *QUICK, "--iters", "60")
@@ -45,7 +45,7 @@ def test_the_table_is_on_stdout_and_the_story_on_stderr(program):
 
 
 def test_json_on_stdout_is_the_only_thing_there(program):
-    """O10: `--json -` gives one JSON document, with exactly the samples asked for."""
+    """`--json -` gives one JSON document, with exactly the samples asked for."""
     file = program.write(TWO)
 
     done = program.run(file, "--headless", *QUICK, "--iters", "60", "--json", "-")
@@ -116,7 +116,7 @@ def test_a_session_can_be_exported_in_every_form(program):
 
 
 def test_rows_can_be_selected(program):
-    """P3: `-k` times only what matches."""
+    """`-k` times only what matches."""
     file = program.write(TWO)
 
     done = program.run(file, "--headless", *QUICK, "--iters", "20", "-k", "n=6000", "--json", "-")
@@ -125,7 +125,7 @@ def test_rows_can_be_selected(program):
 
 
 def test_user_output_is_narrated_and_never_data(program):
-    """U3: prints, raw writes, children and import-time output are on stderr, marked, once."""
+    """Prints, raw writes, children and import-time output are on stderr, marked, once."""
     source = f"""{HEAD}
 print("at import")
 
@@ -174,7 +174,7 @@ def test_a_process_of_its_own_gives_the_same_rows(program):
 
 
 def test_the_benchmark_files_output_is_kept_when_isolated(program):
-    """U3: what a child process of ours prints is narrated as well."""
+    """What a child process of ours prints is narrated as well."""
     file = program.write(HEAD + 'print("at import", flush=True)\nos.write(2, b"raw\\n")\n')
 
     done = program.run(file, "--headless", *QUICK, "--iters", "20", "--isolate")
@@ -187,7 +187,7 @@ def test_the_benchmark_files_output_is_kept_when_isolated(program):
 
 
 def test_without_any_terminal_it_runs_headless_by_itself(program):
-    """U16: nothing is a terminal: one line says why, the table is on stdout, and it ends."""
+    """Nothing is a terminal: one line says why, the table is on stdout, and it ends."""
     file = program.write(TWO)
 
     done = program.run(file, *QUICK, "--iters", "30")
@@ -200,7 +200,7 @@ def test_without_any_terminal_it_runs_headless_by_itself(program):
 
 
 def test_with_every_stream_closed_or_nowhere_it_still_ends(program):
-    """U16: stdin, stdout and stderr at /dev/null: it measures, saves and exits."""
+    """Stdin, stdout and stderr at /dev/null: it measures, saves and exits."""
     file = program.write(TWO)
     null = subprocess.DEVNULL
 
@@ -212,7 +212,7 @@ def test_with_every_stream_closed_or_nowhere_it_still_ends(program):
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_cost_neither_the_run_nor_the_file(program, closed):
-    """U4: a closed descriptor is not reused for the session: the file reads, the exit code is 0."""
+    """A closed descriptor is not reused for the session: the file reads, the exit code is 0."""
     file = program.write(HEAD + 'print("hello")\n')
     process = subprocess.Popen(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *_command(file, "--iters", "30")],
@@ -239,7 +239,7 @@ def _command(file, *arguments):
 
 @pytest.mark.slow
 def test_without_a_limit_it_stops_by_itself(program):
-    """U16: finite by default: nobody is there to quit, so it ends after ten seconds."""
+    """Finite by default: nobody is there to quit, so it ends after ten seconds."""
     file = program.write(TWO)
 
     done = program.run(file, *QUICK)

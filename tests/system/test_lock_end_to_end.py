@@ -161,7 +161,7 @@ def test_the_advised_lock_brings_the_spread_down_to_what_was_predicted(card: str
 
 
 def test_a_lock_at_the_maximum_under_a_power_cap_is_not_held() -> None:
-    """C13, C15: what usv does, and why it does not help."""
+    """What usv does, and why it does not help."""
     watch = Watch("power-cap")
     watch.run(3)
 

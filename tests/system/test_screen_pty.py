@@ -34,7 +34,7 @@ def launch(tmp_path):
     ids=["q", "ctrl-c", "INT", "TERM", "HUP"],
 )
 def test_every_way_out_restores_the_terminal(launch, leave, reason, code):
-    """U5, U7: the screen ends within a second, all modes are undone, and the code says how."""
+    """The screen ends within a second, all modes are undone, and the code says how."""
     terminal = launch()
     terminal.until("LIVE")
     began = time.monotonic()
@@ -149,7 +149,7 @@ def test_it_can_be_stopped_and_continued(launch):
 
 
 def test_a_frame_is_cheap(launch):
-    """U12: bytes and CPU a frame, asserted loosely; the benchmark has the figures."""
+    """Bytes and CPU a frame, asserted loosely; the benchmark has the figures."""
     terminal = launch(size=(120, 40), options={"fps": 4})
     terminal.until("LIVE")
     began, first = time.monotonic(), len(terminal.output)

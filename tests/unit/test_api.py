@@ -227,7 +227,7 @@ def test_without_interleaving_one_follows_the_other():
 
 
 def test_a_fast_callable_is_never_alone_at_the_end():
-    """C2: with a time budget the fast one takes more samples in every round."""
+    """With a time budget the fast one takes more samples in every round."""
     order = order_of({"fast": 1e-4, "slow": 1e-2}, min_iters_time=0.5, iters=1, interleave=True)
     runs = [len(list(group)) for name, group in itertools.groupby(order) if name == "fast"]
 
@@ -245,7 +245,7 @@ def test_the_seed_decides_the_order_and_is_kept():
 
 
 def test_a_drifting_clock_makes_no_false_winner():
-    """C1: one after the other the second looks slower; interleaved the two are equal."""
+    """One after the other the second looks slower; interleaved the two are equal."""
     fns = {"a": lambda: 1e-3, "b": lambda: 1e-3}
 
     apart = do_bench_many(fns, timer=Sim(droop), warmup=0)
@@ -259,7 +259,7 @@ def test_a_drifting_clock_makes_no_false_winner():
 
 
 def test_handles_in_flight_are_bounded():
-    """M16: a long run never holds more than a thousand or so unread samples."""
+    """A long run never holds more than a thousand or so unread samples."""
     sim = Sim()
 
     result = do_bench(lambda: 1e-6, timer=sim, iters=20_000)
@@ -270,7 +270,7 @@ def test_handles_in_flight_are_bounded():
 
 
 def test_a_time_budget_cannot_ask_for_endless_samples(monkeypatch):
-    """M16: 10 s of a callable of 0.1 us are cut to a bound, with a warning that says so."""
+    """10 s of a callable of 0.1 us are cut to a bound, with a warning that says so."""
     monkeypatch.setattr(group, "MOST_SAMPLES", 3000)
 
     with pytest.warns(UserWarning, match="10 s would take 100,000,000 samples; 3,000 are taken"):
@@ -280,7 +280,7 @@ def test_a_time_budget_cannot_ask_for_endless_samples(monkeypatch):
 
 
 def test_a_timer_that_says_zero_still_ends():
-    """M16: no division by zero, the count falls back to iters, and a warning tells of the zeros."""
+    """No division by zero, the count falls back to iters, and a warning tells of the zeros."""
     with pytest.warns(UserWarning, match="100 of 100 windows are zero or negative"):
         result = do_bench(lambda: 0.0, timer=Sim(), min_iters_time=1, inner="auto")
 
@@ -331,7 +331,7 @@ def failing_at(call, error=None):
 @pytest.mark.parametrize("interleave", [True, False])
 @pytest.mark.parametrize("call", [1, 2, 20, 61, 151])
 def test_one_failing_callable_costs_only_itself(interleave, call):
-    """M23: the others' measurements are complete and come with the error that names the one."""
+    """The others' measurements are complete and come with the error that names the one."""
     fns = {"a": lambda: 1e-4, "bad": failing_at(call), "c": lambda: 2e-4}
 
     with pytest.raises(BenchmarkFailed) as caught:
@@ -418,7 +418,7 @@ def flushes(monkeypatch):
 
 
 def test_every_sample_is_flushed_before(flushes):
-    """M9: with cache_flush each sample is cold and the measurement says so."""
+    """With cache_flush each sample is cold and the measurement says so."""
     result = do_bench(lambda: 1e-4, timer=Sim(), cache_flush=True, iters=10, warmup=4)
 
     assert result.cache == "cold"
@@ -426,7 +426,7 @@ def test_every_sample_is_flushed_before(flushes):
 
 
 def test_every_inner_call_is_cold(flushes):
-    """M8: a window of several calls is flushed before and timed at each of them."""
+    """A window of several calls is flushed before and timed at each of them."""
     calls = []
     do_bench(lambda: calls.append(len(flushes)), timer="wall", cache_flush=True, inner=5, iters=4)
 
@@ -435,14 +435,14 @@ def test_every_inner_call_is_cold(flushes):
 
 
 def test_a_foreign_timer_cannot_keep_several_calls_cold(flushes):
-    """M8: what would be cold only once in five is refused, not relabelled."""
+    """What would be cold only once in five is refused, not relabelled."""
     with pytest.raises(UsageError, match="only the first call would be cold"):
         do_bench(lambda: 1e-4, timer=Sim(), cache_flush=True, inner=5)
     assert do_bench(lambda: 1e-4, timer=Sim(), cache_flush=True, inner="auto").inner == 1
 
 
 def test_a_cpu_is_flushed_for_real():
-    """M9: on a CPU a buffer is read and written before every sample, outside the window."""
+    """On a CPU a buffer is read and written before every sample, outside the window."""
     result = do_bench(lambda: None, timer="wall", cache_flush=True, flush_mb=4, iters=5, warmup=0)
 
     assert result.cache == "cold"
@@ -450,7 +450,7 @@ def test_a_cpu_is_flushed_for_real():
 
 
 def test_a_flush_that_cannot_be_had_is_told(monkeypatch):
-    """M9: a warning with the reason, and the measurement says unavailable."""
+    """A warning with the reason, and the measurement says unavailable."""
     monkeypatch.setattr(
         choice, "make_flusher", lambda config, torch: Flusher(None, reason="no room")
     )
@@ -478,7 +478,7 @@ def no_gpu(monkeypatch):
 
 
 def test_auto_without_a_gpu_says_once_that_it_is_the_wall_clock(no_gpu):
-    """M1: the fallback is announced at the caller's line, once, and named in the result."""
+    """The fallback is announced at the caller's line, once, and named in the result."""
     with pytest.warns(UserWarning, match="timing with the wall clock") as caught:
         first = do_bench(lambda: None, iters=2)
 
@@ -490,7 +490,7 @@ def test_auto_without_a_gpu_says_once_that_it_is_the_wall_clock(no_gpu):
 
 
 def test_asking_for_events_without_a_gpu_is_an_error(no_gpu):
-    """M1: "torch" never becomes another timer; usv's RuntimeError still catches it."""
+    """The name `torch` never becomes another timer; usv's RuntimeError still catches it."""
     for ask in (lambda: get_timer("torch"), lambda: do_bench(lambda: None, timer="torch")):
         with pytest.raises(TimerError, match="timer='torch': torch sees no GPU") as caught:
             ask()
@@ -533,7 +533,7 @@ def fake_cuda(monkeypatch):
 
 
 def test_the_wall_clock_waits_for_a_gpu_in_use(fake_cuda):
-    """M1: with a device in use a window ends when the work has, not when it is launched."""
+    """With a device in use a window ends when the work has, not when it is launched."""
     timer = get_timer("wall")
 
     timer.open(lambda: fake_cuda.append("fn"), 2, lambda: fake_cuda.append("before"))
@@ -542,14 +542,14 @@ def test_the_wall_clock_waits_for_a_gpu_in_use(fake_cuda):
 
 
 def test_do_bench_by_wall_clock_waits_for_a_gpu_in_use(fake_cuda):
-    """M1: every window of do_bench has the device synchronised at both ends."""
+    """Every window of do_bench has the device synchronised at both ends."""
     do_bench(lambda: fake_cuda.append("fn"), timer="wall", iters=3, warmup=0)
 
     assert fake_cuda[-9:] == ["sync", "fn", "sync"] * 3
 
 
 def test_a_gpu_that_the_first_call_starts_is_waited_for(monkeypatch, fake_cuda):
-    """M1: also when the device came up only in the first call."""
+    """Also when the device came up only in the first call."""
     cuda = sys.modules["torch"].cuda
     cuda.is_initialized = lambda: "fn" in fake_cuda
 

@@ -43,7 +43,7 @@ def test_both_libraries_measure_the_same_on_a_device(torch, inner):
 
 
 def test_auto_takes_events_without_a_word(torch):
-    """M1: where there is a device its own events time it, and nothing is to be warned of."""
+    """Where there is a device its own events time it, and nothing is to be warned of."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = do_bench(lambda: torch.kernel(300 * US), iters=20)
@@ -54,7 +54,7 @@ def test_auto_takes_events_without_a_word(torch):
 
 @pytest.mark.parametrize("call", [3, 60, 128, 151])
 def test_a_failure_between_queued_windows_loses_none_of_the_others(torch, call):
-    """M23: what was in flight when one callable raised is read, what was left out is timed."""
+    """What was in flight when one callable raised is read, what was left out is timed."""
     calls = itertools.count(1)
 
     def bad():
@@ -70,7 +70,7 @@ def test_a_failure_between_queued_windows_loses_none_of_the_others(torch, call):
 
 
 def test_a_lost_device_ends_the_run_with_a_reason_for_every_row(torch):
-    """M24: after a sticky error nothing is timed for ever, and every row says why."""
+    """After a sticky error nothing is timed for ever, and every row says why."""
     calls = itertools.count(1)
 
     def illegal():
@@ -87,7 +87,7 @@ def test_a_lost_device_ends_the_run_with_a_reason_for_every_row(torch):
 
 
 def test_several_cold_calls_in_a_window_are_timed_one_by_one(torch, monkeypatch):
-    """M8: with events, too, each call of a window finds flushed caches."""
+    """With events, too, each call of a window finds flushed caches."""
     monkeypatch.setattr(
         choice, "make_flusher", lambda config, torch_: Flusher(lambda: torch.kernel(50 * US))
     )

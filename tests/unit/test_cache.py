@@ -1,4 +1,4 @@
-"""Cache truth: sizes, a flush that evicts, and badges that do not flatter (M7, M8, M9)."""
+"""Cache truth: sizes, a flush that evicts, and badges that do not flatter."""
 
 import functools
 import time
@@ -73,7 +73,7 @@ def test_flush_is_larger_than_the_last_level_cache() -> None:
 
 
 def test_flush_between_several_calls_is_doubted_unless_each_is_flushed() -> None:
-    """One flush for fifty calls leaves forty-nine warm (M8)."""
+    """One flush for fifty calls leaves forty-nine warm."""
     flusher = make_flusher("cuda", torch=FakeTorch())
 
     doubt = flusher.doubt(50, is_cold_each=False)
@@ -84,7 +84,7 @@ def test_flush_between_several_calls_is_doubted_unless_each_is_flushed() -> None
 
 
 def test_flush_that_cannot_be_had_says_why() -> None:
-    """No memory, no torch, no size, no such device: no flush, and a reason (M9)."""
+    """No memory, no torch, no size, no such device: no flush, and a reason."""
     full = FakeTorch(memory_bytes=10 * MIB)
 
     for flusher, word in (

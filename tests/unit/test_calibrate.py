@@ -87,7 +87,7 @@ def test_trials_stop_when_they_cost_host_time_in_vain():
 
 
 def test_given_calls_are_kept_and_only_estimated():
-    """M21: an explicit inner is never overridden; the slot is left as it was."""
+    """An explicit inner is never overridden; the slot is left as it was."""
     device = FakeDevice()
     slot = Slot(0, lambda: 1e-6, inner=7)
 
@@ -99,7 +99,7 @@ def test_given_calls_are_kept_and_only_estimated():
 
 @pytest.mark.parametrize("extra", ["reset", "flush"])
 def test_a_row_with_work_before_each_sample_keeps_one_call(extra):
-    """M21, M8: the second call of a window would not find what reset or flush had prepared."""
+    """The second call of a window would not find what reset or flush had prepared."""
     result, _ = calibrated(lambda: 1e-6, **{extra: lambda: None})
 
     assert result.inner == 1

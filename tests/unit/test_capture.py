@@ -66,7 +66,7 @@ def run(code, *, redirect=""):
     ],
 )
 def test_a_line_is_what_a_terminal_would_show(raw, shown):
-    """U3: escapes and control characters never reach the screen, progress bars fold to the last."""
+    """Escapes and control characters never reach the screen, progress bars fold to the last."""
     assert clean_line(raw) == shown
 
 
@@ -96,7 +96,7 @@ def test_prints_become_lines(capture):
 
 
 def test_writes_below_python_are_caught(capture):
-    """U3: descriptors 1 and 2, a child process and a C library's printf all go to the log."""
+    """Descriptors 1 and 2, a child process and a C library's printf all go to the log."""
     capture.start()
     os.write(1, b"fd 1\n")
     os.write(2, b"fd 2\n")
@@ -107,7 +107,7 @@ def test_writes_below_python_are_caught(capture):
 
 
 def test_streams_that_were_saved_before_are_caught(tmp_path):
-    """U3: a logging handler made before, and a saved `sys.stdout`, write to the log as well."""
+    """A logging handler made before, and a saved `sys.stdout`, write to the log as well."""
     done = run("""
         handler = logging.StreamHandler()
         saved = sys.stdout
@@ -173,7 +173,7 @@ def test_a_child_that_outlives_the_session_keeps_none_of_our_descriptors(tmp_pat
 
 @pytest.mark.parametrize("closed", ["<&- >&-", "<&- >&- 2>&-", "2>&-"])
 def test_closed_streams_are_no_obstacle(tmp_path, closed):
-    """U4: started with stdout or stderr closed, user code's output is still in the log."""
+    """Started with stdout or stderr closed, user code's output is still in the log."""
     log = tmp_path / "log"
     run(
         """
@@ -195,7 +195,7 @@ def test_closed_streams_are_no_obstacle(tmp_path, closed):
 
 
 def test_the_stand_ins_are_real_streams(capture):
-    """U4: `fileno`, `isatty`, `encoding` and `flush` work as code in the field expects."""
+    """`fileno`, `isatty`, `encoding` and `flush` work as code in the field expects."""
     capture.start()
     assert (sys.stdout.fileno(), sys.stderr.fileno()) == (1, 2)
     assert not sys.stdout.isatty()
@@ -254,7 +254,7 @@ def test_blank_lines_do_not_end_the_reading(tmp_path):
 
 
 def test_a_flood_is_bounded_and_kept_in_the_file(tmp_path):
-    """U3: of ten megabytes the log shows a bounded part, says what it left out, and ends right."""
+    """Of ten megabytes the log shows a bounded part, says what it left out, and ends right."""
     path = tmp_path / "log"
     capture = OutputCapture(path)
     capture.start()

@@ -110,7 +110,7 @@ def test_a_restore_that_fails_has_exit_code_5_and_keeps_the_record(clocks: Progr
 def test_with_two_devices_one_must_be_named_to_lock_and_all_are_shown(
     clocks: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C11: never simply the first one."""
+    """Never simply the first one."""
     FakeCard(tmp_path / "sys").install(monkeypatch)
 
     with pytest.raises(DeviceError, match="which device"):

@@ -69,7 +69,7 @@ def test_what_the_worker_says_is_folded_and_saved(journal):
 
 
 def test_the_journal_is_flushed_twice_a_second(journal):
-    """O1: killed at any time, the file holds all but the last half second."""
+    """Killed at any time, the file holds all but the last half second."""
     session, source, clock = open_session(journal=journal)
     clock.advance(NS_PER_S)
     measuring(source)
@@ -145,7 +145,7 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(journal, monkeypatch):
 
 
 def test_user_output_becomes_lines_of_the_log(tmp_path):
-    """U3: what user code wrote stands in the log; a flood is cut and says where all of it is."""
+    """What user code wrote stands in the log; a flood is cut and says where all of it is."""
     capture = OutputCapture(tmp_path / "run.log")
     session, _, _ = open_session(capture=capture)
     capture.start()
@@ -168,7 +168,7 @@ def test_user_output_becomes_lines_of_the_log(tmp_path):
 
 
 def test_watching_begins_when_the_device_is_known():
-    """T2: the watcher is made for the device that the worker chose, once."""
+    """The watcher is made for the device that the worker chose, once."""
     made = []
     watcher = FakeWatcher()
 
@@ -197,7 +197,7 @@ def test_watching_begins_when_the_device_is_known():
 
 
 def test_the_loop_hears_of_a_temperature_only_when_it_changes():
-    """C5: ten readings of one temperature are one command."""
+    """Ten readings of one temperature are one command."""
     session, source, _ = open_session()
     source.queue += [fake.reading(BEGIN_NS + i, temp_c=60.0) for i in range(10)]
     source.queue += [fake.reading(BEGIN_NS + 11), fake.reading(BEGIN_NS + 12, temp_c=60.5)]
@@ -208,7 +208,7 @@ def test_the_loop_hears_of_a_temperature_only_when_it_changes():
 
 
 def test_polling_can_be_switched_off_and_on():
-    """T8: one key shows whether reading the sensors disturbs; what it says stands in the header."""
+    """One key shows whether reading the sensors disturbs; what it says stands in the header."""
     watcher = FakeWatcher()
     session, source, _ = open_session(make_watcher=lambda *_: watcher)
     source.queue += [Chosen(BEGIN_NS, "cpu", "asked for")]
@@ -373,7 +373,7 @@ def test_the_window_stays_within_what_is_kept(asked, got):
 
 
 def test_a_session_that_ran_to_its_end_is_complete(journal):
-    """O1: the worker's own reason is the session's, and the file says that it is whole."""
+    """The worker's own reason is the session's, and the file says that it is whole."""
     session, source, _ = open_session(journal=journal)
     measuring(source)
     source.queue += [ENDED]
@@ -389,7 +389,7 @@ def test_a_session_that_ran_to_its_end_is_complete(journal):
 
 
 def test_a_session_that_a_signal_ended_is_partial(journal):
-    """O1: the file says that it is not complete, and by what."""
+    """The file says that it is not complete, and by what."""
     session, source, _ = open_session(journal=journal)
     measuring(source)
     source.last_words = [Progress(BEGIN_NS, "ended", "quit")]
@@ -403,7 +403,7 @@ def test_a_session_that_a_signal_ended_is_partial(journal):
 
 
 def test_a_worker_that_hangs_is_left_behind_and_its_samples_kept(journal):
-    """U5: closing returns False, and the file has all samples and an end that is not complete."""
+    """Closing returns False, and the file has all samples and an end that is not complete."""
     session, source, _ = open_session(journal=journal)
     measuring(source)
     session.pump()
@@ -474,7 +474,7 @@ def test_the_exit_code_tells_what_went_wrong_first(records, code):
 
 
 def test_a_run_without_a_sample_is_a_failure():
-    """O8: a script never takes an empty result for a good one."""
+    """A script never takes an empty result for a good one."""
     session, source, _ = open_session()
     source.queue += [fake.row(0, "a"), ENDED]
     session.pump()
@@ -627,7 +627,7 @@ def test_advice_is_on_record_when_it_changes(journal, monkeypatch):
 
 
 def test_a_control_row_that_differs_is_said_once_and_spoils_the_run(monkeypatch):
-    """S10: when the baseline differs from itself no ratio can be trusted: an error, and exit 6."""
+    """When the baseline differs from itself no ratio can be trusted: an error, and exit 6."""
     session, source, clock = open_session()
     source.queue += [*fake.two_rows(10)[1:], fake.row(2, "a (control)", control_of=0)]
     source.queue += fake.series(2, [fake.MS] * 10)

@@ -105,7 +105,7 @@ def test_throttled_time_is_the_share_of_cycles_under_a_limit(card, time):
 
 
 def test_cycle_counters_wrap_around(card, time):
-    """The 32-bit counters pass zero: the share stays right (7.18)."""
+    """The 32-bit counters pass zero: the share stays right."""
     top = 2**32
     card.metrics(metrics_v1_7(stamp=1000, residency=(top - 50, 0, 0, 0, top - 10, 0)))
     source = opened(card, time)
@@ -242,7 +242,7 @@ def test_the_starred_line_is_the_current_clock(card, time):
 
 
 def test_a_truncated_table_ends_in_no_value_at_once(card, time):
-    """A table that was whole and is cut now gives None with the reason, not zeros (7.22)."""
+    """A table that was whole and is cut now gives None with the reason, not zeros."""
     source = opened(card, time)
     look(source, time)
     card.metrics(metrics_v1_3()[:60])
@@ -253,7 +253,7 @@ def test_a_truncated_table_ends_in_no_value_at_once(card, time):
 
 
 def test_a_repeated_table_goes_stale_within_two_seconds(card, time):
-    """The driver repeats old values with success: their age grows, then they are gone (7.22)."""
+    """The driver repeats old values with success: their age grows, then they are gone."""
     source = opened(card, time)
     look(source, time)
     young = look(source, time, wait_ns=500 * MS)
@@ -284,7 +284,7 @@ def test_a_repeated_table_goes_stale_within_two_seconds(card, time):
     ],
 )
 def test_sentinels_and_nonsense_are_no_values(card, time, values, missing):
-    """All ones, 0 W, 120 %, 0 MHz under load: None with a reason, the others alive (7.21)."""
+    """All ones, 0 W, 120 %, 0 MHz under load: None with a reason, the others alive."""
     source = opened(card, time)
     look(source, time)
     card.metrics(metrics_v1_3(stamp=2000, **values))
@@ -296,7 +296,7 @@ def test_sentinels_and_nonsense_are_no_values(card, time, values, missing):
 
 
 def test_thousandths_of_a_degree_are_recognised(card, time):
-    """Values over 1000 are m°C: some releases mixed them up (7.21)."""
+    """Values over 1000 are m°C: some releases mixed them up."""
     card.metrics(metrics_v1_3(edge=61000))
     assert look(opened(card, time), time).temp_c == 61
 
@@ -317,7 +317,7 @@ def test_an_energy_counter_that_disagrees_with_power_is_dropped(card, time):
 
 
 def test_an_energy_counter_that_agrees_is_kept_and_survives_a_reset(card, time):
-    """250 W: kept; a counter that falls back restarts the difference (7.17)."""
+    """250 W: kept; a counter that falls back restarts the difference."""
     source = opened(card, time)
     energy, totals = 1 << 30, []
     for index in range(130):
@@ -495,7 +495,7 @@ def test_a_reset_in_between_is_only_a_gap(card, time, monkeypatch):
     ],
 )
 def test_the_card_is_found_by_address_then_by_its_number(tmp_path, time, identity, pci):
-    """Never by ordinal; an address of zeros means unknown (T2)."""
+    """Never by ordinal; an address of zeros means unknown."""
     FakeCard(tmp_path, 0, "0000:03:00.0")
     FakeCard(tmp_path, 1, "0000:83:00.0")
 
@@ -512,7 +512,7 @@ def test_the_card_is_found_by_address_then_by_its_number(tmp_path, time, identit
     ],
 )
 def test_a_card_that_cannot_be_told_is_refused(tmp_path, time, identity):
-    """Two cards and no usable identity: no telemetry rather than the other card's (7.23)."""
+    """Two cards and no usable identity: no telemetry rather than the other card's."""
     FakeCard(tmp_path, 0, "0000:03:00.0")
     FakeCard(tmp_path, 1, "0000:83:00.0")
     with pytest.raises(TelemetryOff, match="cannot tell which AMD GPU is device 0"):
@@ -535,7 +535,7 @@ def test_no_card_at_all_is_one_line(tmp_path, time):
 
 
 def test_processes_on_the_card_are_read_from_the_compute_driver(card, time, monkeypatch):
-    """Pids with memory on this card that are not ours (T14)."""
+    """Pids with memory on this card that are not ours."""
     monkeypatch.setattr("usv_tui.device.processes.in_container", lambda: False)
     card.kfd_node()
     card.process(4711, 1 << 30)
@@ -600,7 +600,7 @@ def load(tmp_path, words, **more):
     ],
 )
 def test_a_hostile_import_writes_nothing_and_ends_in_one_line(tmp_path, words, line):
-    """Any exception, prints at every level, a child's output: stdout holds our line only (7.3)."""
+    """Any exception, prints at every level, a child's output: stdout holds our line only."""
     done, _ = load(tmp_path, words)
 
     assert done.stderr == ""
@@ -610,7 +610,7 @@ def test_a_hostile_import_writes_nothing_and_ends_in_one_line(tmp_path, words, l
 
 @pytest.mark.parametrize("words", ["major=27", "major=25", "major=26 old", "major=26 package=6.3"])
 def test_a_library_of_another_release_gets_no_struct_call(tmp_path, words):
-    """ABI mismatch: refused with the cure before any call that fills a struct (7.4)."""
+    """ABI mismatch: refused with the cure before any call that fills a struct."""
     done, calls = load(tmp_path, words)
 
     assert "does not fit libamd_smi" in done.stdout

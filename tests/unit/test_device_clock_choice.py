@@ -55,7 +55,7 @@ def test_a_device_that_lists_no_clocks_gets_a_plausible_one_with_a_note() -> Non
 
 
 def test_the_proposal_comes_from_the_run_then_the_base_clock_then_a_share_of_the_maximum() -> None:
-    """C13: never the maximum, and always with its reason."""
+    """Never the maximum, and always with its reason."""
     based = DeviceInfo(uuid=UUID, name="x", kind="nvidia", base_sm_mhz=1597)
 
     assert sustainable(NVIDIA, STEPS, Advice(lock_mhz=1665))[0] == 1665
@@ -98,7 +98,7 @@ def test_base_and_advice_are_refused_while_they_are_unknown() -> None:
 
 
 def test_the_commands_name_the_device_by_uuid_or_pci_address() -> None:
-    """C11: an ordinal would be another GPU under CUDA_VISIBLE_DEVICES."""
+    """An ordinal would be another GPU under CUDA_VISIBLE_DEVICES."""
     assert lock_command(NVIDIA, 1410) == f"sudo nvidia-smi -i {UUID} -lgc 1410,1410"
     assert unlock_command(NVIDIA) == f"sudo nvidia-smi -i {UUID} -rgc"
     assert lock_command(AMD, 1700) == (

@@ -61,7 +61,7 @@ def test_a_card_without_determinism_is_capped_by_its_upper_limit(card: FakeCard)
 def test_the_previous_level_and_limits_come_back_not_auto(
     card: FakeCard, level: str, table: tuple[int, int]
 ) -> None:
-    """C11: manual 1400 before means manual 1400 after."""
+    """Manual 1400 before means manual 1400 after."""
     card.set(level, table)
     clocks = control(card)
     undo = clocks.plan_undo()

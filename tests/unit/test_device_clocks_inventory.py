@@ -22,7 +22,7 @@ def who(vendor: str = "nvidia", **facts: object) -> Identity:
 
 
 def test_a_uuid_without_prefix_finds_its_device_whatever_the_order() -> None:
-    """C11: torch's device 0 may be the second one of the driver."""
+    """Torch's device 0 may be the second one of the driver."""
     assert match(who(uuid=UUID.removeprefix("GPU-")), ALL) is SECOND
 
 

@@ -210,7 +210,7 @@ def test_a_forked_child_does_not_give_the_clocks_back(
 def test_the_memory_clock_is_locked_and_reset_only_when_asked_for(
     board: FakeBoard, journal: Path, arming: Arming
 ) -> None:
-    """C14: off by default, and an unlock must not remove an admin's memory lock."""
+    """Off by default, and an unlock must not remove an admin's memory lock."""
     with acquire(control(), 1410, 2619, path=journal, arm=arming) as lease:
         assert board.state.startswith("sm 1410 1410\nmem 2619 2619")
         assert lease.state.mem_locked_mhz == 2619
@@ -686,7 +686,7 @@ def test_nothing_to_restore_is_an_empty_list_and_makes_no_directory(journal: Pat
 def test_the_known_state_tells_whose_lock_it_is(
     board: FakeBoard, journal: Path, arming: Arming
 ) -> None:
-    """C9: ours and running, kept, left by a crash, or none of ours."""
+    """Ours and running, kept, left by a crash, or none of ours."""
     assert known_state(control(), path=journal).hold is ClockHold.UNKNOWN
     with acquire(control(), 1410, path=journal, arm=arming):
         assert "by usv-tui, pid" in known_state(control(), path=journal).evidence
@@ -971,7 +971,7 @@ def real_face(
 
 
 def test_fixed_clocks_locks_a_sustainable_clock_and_says_which(real_face: FakeBoard) -> None:
-    """C13: usv takes the maximum."""
+    """Usv takes the maximum."""
     with fixed_clocks(device=0, resolver=lambda _: NVIDIA) as lease:
         assert real_face.state.startswith("sm 1485 1485")
         assert lease.notes == [

@@ -55,7 +55,7 @@ def test_planning_an_undo_and_looking_at_the_state_touch_nothing(board: FakeBoar
 def test_a_refused_memory_lock_leaves_the_core_lock_and_says_which_failed(
     board: FakeBoard,
 ) -> None:
-    """C12, C14: the memory clock is optional and needs Ampere."""
+    """The memory clock is optional and needs Ampere."""
     board.script(nvmlDeviceSetMemoryLockedClocks=3)
     clocks = control()
 
@@ -79,7 +79,7 @@ def test_a_refused_memory_lock_leaves_the_core_lock_and_says_which_failed(
     ],
 )
 def test_every_refusal_is_one_line_with_what_to_do(board: FakeBoard, code: int, words: str) -> None:
-    """C12: NO_PERMISSION, NOT_SUPPORTED and the rest, without a traceback."""
+    """NO_PERMISSION, NOT_SUPPORTED and the rest, without a traceback."""
     board.script(nvmlDeviceSetGpuLockedClocks=code)
 
     with pytest.raises(ClockRefused) as caught:
@@ -206,7 +206,7 @@ def test_a_mig_instance_locks_the_whole_board_which_is_a_concern(board: FakeBoar
 
 
 def test_an_unknown_uuid_is_refused_and_no_other_device_is_locked(board: FakeBoard) -> None:
-    """C11: the measured device or none."""
+    """The measured device or none."""
     clocks = control(DeviceInfo(uuid="GPU-other", name="other", kind="nvidia"))
 
     with pytest.raises(ClockRefused, match="GPU-other: Not Found"):

@@ -27,7 +27,7 @@ def fed(watch: HoldWatch, items: list[Reading]) -> HoldWatch:
 
 
 def test_a_lock_is_pending_until_it_was_watched_for_ten_seconds_under_load() -> None:
-    """C9: `locked` is not claimed from what we asked for."""
+    """`locked` is not claimed from what we asked for."""
     watch = fed(HoldWatch(1410, STEPS), readings([1410] * 60))
 
     assert watch.hold is ClockHold.PENDING
@@ -43,7 +43,7 @@ def test_one_step_of_deviation_is_still_the_locked_clock() -> None:
 
 
 def test_on_a_fine_grid_one_percent_is_tolerated_and_more_is_not() -> None:
-    """C15: steps of 5 MHz would make a lock of a clock that reads 1698."""
+    """Steps of 5 MHz would make a lock of a clock that reads 1698."""
     grid = list(range(500, 2101, 5))
 
     near = fed(HoldWatch(1700, grid), readings([1686, 1700, 1712] * 40))
@@ -54,7 +54,7 @@ def test_on_a_fine_grid_one_percent_is_tolerated_and_more_is_not() -> None:
 
 
 def test_a_clock_pulled_down_by_the_power_cap_is_not_held_and_says_why() -> None:
-    """C15: locked at 1830, reads 1650-1830 with the power cap set."""
+    """Locked at 1830, reads 1650-1830 with the power cap set."""
     clocks = [1650.0 + 15 * (i % 12) for i in range(120)]
 
     watch = fed(HoldWatch(1830, STEPS), readings(clocks, Reason.SW_POWER_CAP))

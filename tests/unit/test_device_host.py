@@ -191,7 +191,7 @@ def test_many_cores_are_sampled(tmp_path, time):
 
 
 def test_the_energy_counter_wraps_around(host, time):
-    """RAPL passes its range: the difference goes on (7.18)."""
+    """RAPL passes its range: the difference goes on."""
     host.rapl("0", 999_000_000)
     source = opened(host, time)
     look(source, time)

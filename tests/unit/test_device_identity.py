@@ -58,7 +58,7 @@ def visible(value):
     [None, "1", "1,0", "0", A10, f"{H100},{A10}", "MIG-11111111-x", "7", "", "0,0", "0,junk"],
 )
 def test_every_visible_device_gets_its_own_telemetry_or_none(fake, value):
-    """Whatever CUDA_VISIBLE_DEVICES says and in whatever order: never another GPU (7.23, T2)."""
+    """Whatever CUDA_VISIBLE_DEVICES says and in whatever order: never another GPU."""
     for ordinal, board in enumerate(visible(value)):
         facts = properties_facts(board, ordinal=ordinal, vendor="nvidia")
         source, how = find_telemetry(f"cuda:{ordinal}", facts, library_path=fake.path)

@@ -108,7 +108,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_one_missing_quantity_leaves_all_others_alive(fake, time, function):
-    """NOT_SUPPORTED from one function: the others go on, and it is not asked again (7.6, T1)."""
+    """NOT_SUPPORTED from one function: the others go on, and it is not asked again."""
     source = opened(fake, time)
     fake(f"{function}=3")
     before = fake.calls(function)
@@ -144,7 +144,7 @@ def test_with_everything_missing_the_run_goes_on(fake, time):
 
 @pytest.mark.parametrize("code", [13, 25, 3])
 def test_a_newer_call_falls_back_on_the_older_one(fake, time, code):
-    """TemperatureV absent, of another version or unsupported: the old call, chosen once (7.7-8)."""
+    """TemperatureV absent, of another version or unsupported: the old call, chosen once."""
     source = opened(fake, time)
     fake(f"nvmlDeviceGetTemperatureV={code}")
     readings = [look(source, time) for _ in range(5)]
@@ -155,7 +155,7 @@ def test_a_newer_call_falls_back_on_the_older_one(fake, time, code):
 
 
 def test_a_symbol_that_the_library_lacks_is_a_fall_back_too(time):
-    """An old driver has neither TemperatureV nor the new name of the reasons (7.7, T12)."""
+    """An old driver has neither TemperatureV nor the new name of the reasons."""
     fake = FakeNvml("nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons")
     try:
         source = opened(fake, time)
@@ -170,7 +170,7 @@ def test_a_symbol_that_the_library_lacks_is_a_fall_back_too(time):
 
 
 def test_power_falls_back_field_by_field_and_says_which_it_is(fake, time):
-    """No field 186: the 1 s mean; no field at all: the old call, labelled by architecture (C17)."""
+    """No field 186: the 1 s mean; no field at all: the old call, labelled by architecture."""
     source = opened(fake, time, A10)
     assert look(source, time).power_mw == 61000
     fake("field.186=3")
@@ -202,7 +202,7 @@ def test_the_old_power_call_is_instant_up_to_ga100(fake, time):
 
 @pytest.mark.parametrize("value_type", range(7))
 def test_field_values_are_decoded_by_their_type(fake, time, value_type):
-    """All seven value types give the same number (7.9)."""
+    """All seven value types give the same number."""
     fake(f"0.power=61234,type.186={value_type}")
     assert look(opened(fake, time), time).power_mw == 61234
 
@@ -218,7 +218,7 @@ def test_an_unknown_value_type_is_no_value(fake, time):
 
 
 def test_field_values_without_time_stamps_are_read_all_the_same(fake, time):
-    """A stamp of 0 means none: the look's own time stands in (7.9)."""
+    """A stamp of 0 means none: the look's own time stands in."""
     fake("stamps=0")
     source = opened(fake, time)
     first = look(source, time)
@@ -230,7 +230,7 @@ def test_field_values_without_time_stamps_are_read_all_the_same(fake, time):
 
 @pytest.mark.parametrize("code", [10, 19, 21, 27, 999, 12345])
 def test_passing_trouble_is_a_gap_with_back_off_and_ends_by_itself(fake, time, code):
-    """Busy, no data, unknown: None in the series, asked ever more rarely, then back (7.10)."""
+    """Busy, no data, unknown: None in the series, asked ever more rarely, then back."""
     source = opened(fake, time)
     assert look(source, time).util_pct == 97
     fake(f"nvmlDeviceGetUtilizationRates={code}")
@@ -252,7 +252,7 @@ def test_passing_trouble_is_a_gap_with_back_off_and_ends_by_itself(fake, time, c
 
 @pytest.mark.parametrize("code", [15, 16])
 def test_a_lost_gpu_ends_its_own_telemetry_only(fake, time, code):
-    """GPU_IS_LOST: this device stops at once, the other one goes on (7.11)."""
+    """GPU_IS_LOST: this device stops at once, the other one goes on."""
     records = deque()
     lost = Poller(NvmlTelemetry(H100, fake.path, time), records.append, time, learn_s=0)
     lost.tick()
@@ -273,7 +273,7 @@ def test_a_lost_gpu_ends_its_own_telemetry_only(fake, time, code):
 
 
 def test_a_foreign_shutdown_is_undone_once(fake, time):
-    """UNINITIALIZED after another component's shutdown: one re-init, then off (7.12)."""
+    """UNINITIALIZED after another component's shutdown: one re-init, then off."""
     source = opened(fake, time)
     look(source, time)
     fake.foreign_shutdown()
@@ -290,7 +290,7 @@ def test_a_foreign_shutdown_is_undone_once(fake, time):
 
 
 def test_when_every_sensor_fails_the_library_is_lost_and_comes_back(fake, time):
-    """A container that loses its devices answers "unknown" to all: lost, re-init, back (T6)."""
+    """A container that loses its devices answers "unknown" to all: lost, re-init, back."""
     records = deque()
     poller = Poller(NvmlTelemetry(H100, fake.path, time), records.append, time, learn_s=0)
 
@@ -316,7 +316,7 @@ def test_when_every_sensor_fails_the_library_is_lost_and_comes_back(fake, time):
 
 
 def test_a_counter_that_was_reset_never_goes_backwards(fake, time):
-    """Energy and throttled time after a driver reload: the difference restarts (7.17)."""
+    """Energy and throttled time after a driver reload: the difference restarts."""
     source = opened(fake, time)
     totals = []
     for energy, throttled in ((5_000_000, 10**9), (5_000_300, 2 * 10**9), (40, 5), (100, 1005)):
@@ -342,7 +342,7 @@ def test_the_throttled_time_falls_back_on_the_violation_status(fake, time):
 
 
 def test_repeated_stamps_are_no_new_measurement_and_give_the_refresh_period(fake, time):
-    """The fake refreshes every 100 ms; looks every 20 ms learn that to 20 % (7.19)."""
+    """The fake refreshes every 100 ms; looks every 20 ms learn that to 20 %."""
     fake("clock_us=1700000000000000,step_us=20000")
     source = opened(fake, time)
     readings = [look(source, time, Tier.FAST, 20 * MS) for _ in range(150)]
@@ -381,7 +381,7 @@ def test_power_that_never_moves_under_load_is_called_stuck(fake, time):
 
 
 def test_sentinels_and_nonsense_are_no_values(fake, time):
-    """All ones, 0 °C of memory, 0 W, 0 MHz under load, 200 %: None, each with its reason (7.21)."""
+    """All ones, 0 °C of memory, 0 W, 0 MHz under load, 200 %: None, each with its reason."""
     fake(f"0.power=0,0.memtemp=0,0.sm=0,0.temp=200,0.pstate=32,0.mem={2**32 - 1}")
     source = opened(fake, time)
     look(source, time)
@@ -427,7 +427,7 @@ def test_bits_that_the_device_cannot_report_are_named(fake, time):
     ],
 )  # fmt: skip
 def test_the_device_is_found_by_uuid_then_by_pci(fake, time, identity, expected):
-    """By the framework's UUID, else by its PCI address, never by the ordinal (T2)."""
+    """By the framework's UUID, else by its PCI address, never by the ordinal."""
     source = NvmlTelemetry(identity, fake.path, time)
     assert source.open().uuid == expected
     source.close()
@@ -445,13 +445,13 @@ def test_the_device_is_found_by_uuid_then_by_pci(fake, time, identity, expected)
     ],
 )
 def test_a_device_that_cannot_be_told_is_refused(fake, time, identity, words):
-    """No telemetry rather than another GPU's (7.23)."""
+    """No telemetry rather than another GPU's."""
     with pytest.raises(TelemetryOff, match=words):
         NvmlTelemetry(identity, fake.path, time).open()
 
 
 def test_a_mig_slice_shows_the_board_and_says_so(fake, time):
-    """A MIG UUID: clock, power, temperature of the parent, labelled; no utilisation (T3)."""
+    """A MIG UUID: clock, power, temperature of the parent, labelled; no utilisation."""
     fake("0.mig=1")
     identity = Identity("nvidia", 0, uuid=f"MIG-{H100[4:]}", name="NVIDIA H100 PCIe MIG 1g.10gb")
     source = NvmlTelemetry(identity, fake.path, time)
@@ -522,7 +522,7 @@ def test_without_events_or_ecc_the_reason_is_told(fake, time):
 
 
 def test_a_gpu_that_may_not_be_opened_does_not_hide_the_others(fake):
-    """NO_PERMISSION for index 0: index 1 is found all the same (7.24)."""
+    """NO_PERMISSION for index 0: index 1 is found all the same."""
     fake("index.0=4")
     nvml = Nvml(fake.path)
     nvml.open()
@@ -547,14 +547,14 @@ def test_a_gpu_that_may_not_be_opened_does_not_hide_the_others(fake):
     ],
 )
 def test_a_library_that_does_not_start_says_why_and_how_to_mend_it(fake, time, code, error, words):
-    """Each return code of the init is one clear line; nothing is left open (7.1, 7.2, T4)."""
+    """Each return code of the init is one clear line; nothing is left open."""
     fake(f"nvmlInitWithFlags={code}")
     with pytest.raises(error, match=words):
         NvmlTelemetry(H100, fake.path, time).open()
 
 
 def test_a_driver_that_is_not_loaded_is_asked_for_once_per_request(fake, time):
-    """One init attempt, however long the run; one more when the user asks (7.2)."""
+    """One init attempt, however long the run; one more when the user asks."""
     fake("nvmlInitWithFlags=9")
     poller = Poller(NvmlTelemetry(H100, fake.path, time), deque().append, time)
     for _ in range(100):
@@ -579,7 +579,7 @@ def has_real_nvml():
 
 @pytest.mark.skipif(has_real_nvml(), reason="this machine has a real NVML library")
 def test_without_a_library_nothing_is_printed():
-    """No libnvidia-ml.so.1: the state says so; not a byte on stdout or stderr (7.1)."""
+    """No libnvidia-ml.so.1: the state says so; not a byte on stdout or stderr."""
     program = (
         "import sys\n"
         "from usv_tui.device.nvml import NvmlTelemetry\n"
@@ -633,7 +633,7 @@ def run_with_module(tmp_path, source, name="pynvml"):
 
 
 def test_an_old_fork_of_pynvml_is_recognised(tmp_path):
-    """A module `pynvml` without field values is refused with the cure, not used (7.5, T10)."""
+    """A module `pynvml` without field values is refused with the cure, not used."""
     done = run_with_module(tmp_path, "def nvmlInit(): pass\n")
 
     assert done.stderr == ""
@@ -642,7 +642,7 @@ def test_an_old_fork_of_pynvml_is_recognised(tmp_path):
 
 
 def test_the_deprecated_distribution_warns_nobody(tmp_path):
-    """Its FutureWarning reaches neither the screen nor an `-W error` run (7.5)."""
+    """Its FutureWarning reaches neither the screen nor an `-W error` run."""
     source = (
         "import warnings\n"
         "warnings.warn('The pynvml package is deprecated. Please install nvidia-ml-py instead.',"
@@ -660,7 +660,7 @@ def test_the_deprecated_distribution_warns_nobody(tmp_path):
 
 @pytest.mark.parametrize("raised", ["KeyError('x')", "AttributeError('y')", "OSError('z')"])
 def test_a_pynvml_that_raises_on_import_is_a_reason(tmp_path, raised):
-    """Whatever the import raises ends in one line (7.3 for NVML)."""
+    """Whatever the import raises ends in one line."""
     done = run_with_module(tmp_path, f"raise {raised}\n")
 
     assert done.stderr == ""
@@ -687,7 +687,7 @@ def test_a_binding_that_raises_anything_loses_only_that_sensor(fake, time, monke
 
 
 def test_foreign_processes_are_named_and_ours_are_not(fake, time):
-    """Pids beside ours are the others (T14)."""
+    """Pids beside ours are the others."""
     fake("0.pids=2,0.pid=4711,0.pidmem=1000000")
     source = NvmlTelemetry(H100, fake.path, time, own_pids=[4712])
     source.open()
@@ -696,7 +696,7 @@ def test_foreign_processes_are_named_and_ours_are_not(fake, time):
 
 
 def test_a_list_that_grows_between_the_two_calls_is_asked_again(fake, time):
-    """INSUFFICIENT_SIZE once or twice is a race; after four times it is a gap (7.25)."""
+    """INSUFFICIENT_SIZE once or twice is a race; after four times it is a gap."""
     fake("0.pids=1,0.pid=4711,0.pidmem=1000,race=7*2")
     source = NvmlTelemetry(H100, fake.path, time, own_pids=[4711])
     source.open()
@@ -707,7 +707,7 @@ def test_a_list_that_grows_between_the_two_calls_is_asked_again(fake, time):
 
 
 def test_no_process_list_entry_is_an_empty_list(fake, time, monkeypatch):
-    """NOT_FOUND means nobody, where pids can be seen at all (7.25)."""
+    """NOT_FOUND means nobody, where pids can be seen at all."""
     monkeypatch.setattr("usv_tui.device.processes.in_container", lambda: False)
     fake("nvmlDeviceGetComputeRunningProcesses_v3=6")
 
@@ -715,7 +715,7 @@ def test_no_process_list_entry_is_an_empty_list(fake, time, monkeypatch):
 
 
 def test_in_a_container_an_empty_list_means_unknown(fake, time, monkeypatch):
-    """Pids of the host cannot be told from nobody: unknown, never none (7.25)."""
+    """Pids of the host cannot be told from nobody: unknown, never none."""
     monkeypatch.setattr("usv_tui.device.processes.in_container", lambda: True)
     source = opened(fake, time)
 

@@ -131,7 +131,7 @@ def test_the_device_comes_first_and_again_when_a_sensor_changes():
 
 
 def test_slow_calls_take_at_most_a_tenth_of_the_time_and_no_burst_follows():
-    """Calls of 50 ms each: the duty is at most 10 %, and a recovery brings no backlog (7.15)."""
+    """Calls of 50 ms each: the duty is at most 10 %, and a recovery brings no backlog."""
     time, source, _, poller = make(cost_ns=50 * MS)
     run(poller, time, 60)
     assert len(source.looks) * 50 * MS <= 0.1 * 60 * S + 50 * MS
@@ -159,7 +159,7 @@ def test_one_slow_look_is_no_reason_to_go_blind():
 
 
 def test_a_pause_of_the_machine_gives_one_gap_and_no_backlog():
-    """After 60 s of sleep the grid goes on; missed looks are not made up for (7.16)."""
+    """After 60 s of sleep the grid goes on; missed looks are not made up for."""
     time, source, records, poller = make()
     run(poller, time, 2)
     time.advance(60 * S)
@@ -249,7 +249,7 @@ def test_a_lost_device_is_told_once_and_looked_for_every_30_s():
 
 
 def test_no_library_is_tried_once_and_again_only_when_the_user_asks():
-    """`TelemetryOff` on opening: the reason is the state; one try per request (7.2)."""
+    """`TelemetryOff` on opening: the reason is the state; one try per request."""
     time, source, records, poller = make()
     source.on_open = raiser(TelemetryOff("NVML library not found"))
     run(poller, time, 120)
@@ -330,7 +330,7 @@ def test_stale_readings_show_their_age():
 
 
 def test_others_on_the_device_are_named_once():
-    """New foreign pids make one notice, their leaving another (T14)."""
+    """New foreign pids make one notice, their leaving another."""
     time, source, records, poller = make()
     source.fields = lambda n: {"others": [4711] if 20 < n < 60 else []}
     run(poller, time, 10)
@@ -469,7 +469,7 @@ def wait_for(condition, seconds=5):
 
 @pytest.mark.parametrize("where", ["open", "read"])
 def test_a_call_that_hangs_blocks_neither_the_state_nor_the_quit(where):
-    """A hang in init or later: `stalled` within 2 s, and `stop` comes back at once (7.13, 7.14)."""
+    """A hang in init or later: `stalled` within 2 s, and `stop` comes back at once."""
     import time as real_time
 
     hang = threading.Event()

@@ -20,7 +20,7 @@ S = 1_000_000_000
 
 @given(st.lists(st.integers(0, 2**32 - 1)))
 def test_a_counter_never_goes_backwards(raws):
-    """Whatever the device says, totals ascend and no step exceeds the counter's range (7.17)."""
+    """Whatever the device says, totals ascend and no step exceeds the counter's range."""
     for modulus in (None, 2**32):
         counter = MonotonicCounter(modulus)
         totals = [counter.feed(raw) for raw in raws]
@@ -30,7 +30,7 @@ def test_a_counter_never_goes_backwards(raws):
 
 
 def test_a_wrap_is_added_up_and_a_reset_restarts():
-    """A fall by more than half of the range is a wrap, a smaller one is a reset (7.18)."""
+    """A fall by more than half of the range is a wrap, a smaller one is a reset."""
     counter = MonotonicCounter(2**32)
     assert [counter.feed(raw) for raw in (2**32 - 10, 5)] == [2**32 - 10, 2**32 + 5]
     assert counter.resets == 0
@@ -54,12 +54,12 @@ def test_a_wrap_is_added_up_and_a_reset_restarts():
     ],
 )
 def test_a_hardware_slowdown_needs_two_witnesses(previous, current, expected):
-    """A single blink of 0x8 at a change of state is not throttling (7.20)."""
+    """A single blink of 0x8 at a change of state is not throttling."""
     assert confirmed_reasons(previous, current) == expected
 
 
 def test_all_reason_bits_have_words_and_unknown_ones_show_as_hexadecimal():
-    """0x200 and 0x400 are named, 0x800 is shown, none is dropped (7.20, C7)."""
+    """0x200 and 0x400 are named, 0x800 is shown, none is dropped."""
     assert reason_words(0x200 | 0x400) == ["board limit", "reliability"]
     assert reason_words(0x800 | Reason.SW_POWER_CAP) == ["power cap", "0x800"]
 

@@ -110,7 +110,7 @@ def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
 
 
 def test_without_a_terminal_the_reason_is_told(monkeypatch):
-    """U16: a dumb terminal and none at all are told apart."""
+    """A dumb terminal and none at all are told apart."""
     monkeypatch.setenv("TERM", "dumb")
     assert "TERM" in terminal.why_no_screen()
     monkeypatch.setenv("TERM", "xterm-256color")

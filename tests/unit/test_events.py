@@ -175,7 +175,7 @@ def test_harvest_never_waits_and_never_reads_too_early() -> None:
 
 
 def test_events_are_made_once_and_used_again() -> None:
-    """A hundred thousand windows make no more events than are in flight (M16)."""
+    """A hundred thousand windows make no more events than are in flight."""
     torch = FakeTorch(keeps_history=False)
     timer = make(torch, depth=128)
     slots = [Slot(i, lambda: torch.kernel(3 * US)) for i in range(4)]
@@ -265,7 +265,7 @@ def test_nothing_is_queued_on_an_idle_device() -> None:
     assert timer.queued_ns() == 0
 
 
-# -- starvation (M2)
+# -- starvation
 
 
 def test_a_deep_queue_hides_a_late_host() -> None:
@@ -342,7 +342,7 @@ def evidence_of(samples: list[Sample], timer: EventTimer) -> RowEvidence:
     )
 
 
-# -- the blocker (M3)
+# -- the blocker
 
 
 def test_blocker_closes_the_gap() -> None:
@@ -395,7 +395,7 @@ def test_blocker_is_given_up_when_it_cannot_be_long_enough() -> None:
     assert samples[-1].host_ns < 200 * US
 
 
-# -- streams (M4)
+# -- streams
 
 
 def test_a_row_with_its_own_stream_is_timed_there() -> None:
@@ -528,7 +528,7 @@ def test_a_row_that_raises_ends_the_block_and_loses_nothing_before_it() -> None:
 
 
 def test_a_lost_context_keeps_what_was_read_and_names_who_was_in_flight() -> None:
-    """After a sticky error nothing more is timed; samples read before it come back (M24)."""
+    """After a sticky error nothing more is timed; samples read before it come back."""
     torch = FakeTorch()
     timer = make(torch)
     slots = [Slot(0, lambda: torch.kernel(MS)), Slot(3, lambda: torch.kernel(MS))]

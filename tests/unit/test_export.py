@@ -60,7 +60,7 @@ def as_csv(store):
 
 
 def test_all_raw_samples_are_there():
-    """O2: every window with its time, round, calls, host time and flags, excluded ones too."""
+    """Every window with its time, round, calls, host time and flags, excluded ones too."""
     data = as_json(session())
     a, b = data["rows"]
 
@@ -75,7 +75,7 @@ def test_all_raw_samples_are_there():
 
 
 def test_what_cannot_be_told_is_null():
-    """C6: no NaN, no infinity: a zero window, an absent sensor and an empty statistic are null."""
+    """No NaN, no infinity: a zero window, an absent sensor and an empty statistic are null."""
     data = as_json(session())
 
     assert data["rows"][1]["samples"]["seconds"][-2:] == [None, None]
@@ -102,7 +102,7 @@ def test_a_users_own_odd_numbers_are_null_too(value):
 
 
 def test_the_context_travels_with_the_numbers():
-    """O3: device, timer, settings, seed, epochs, gaps, skipped things and completeness."""
+    """Device, timer, settings, seed, epochs, gaps, skipped things and completeness."""
     info = DeviceInfo(uuid="GPU-1", name="H100", kind="nvidia", driver="550")
     store = session(Device(BEGIN_NS, info), End(BEGIN_NS + NS_PER_S, "SIGTERM", complete=False))
 
@@ -121,7 +121,7 @@ def test_the_context_travels_with_the_numbers():
 
 
 def test_a_failed_row_is_exported_with_its_error():
-    """M23: error and traceback are data; the samples up to then are there."""
+    """Error and traceback are data; the samples up to then are there."""
     data = as_json(session(BenchError(BEGIN_NS, 1, "ValueError", "ValueError: no", "Trace")))
 
     assert (data["rows"][1]["error"], data["rows"][1]["traceback"]) == ("ValueError: no", "Trace")
@@ -172,7 +172,7 @@ def test_csv_agrees_with_json_cell_for_cell():
 
 
 def test_a_sample_has_the_latest_reading_before_it_and_its_age():
-    """C3: the nearest telemetry in the past with its age; nothing before the first reading."""
+    """The nearest telemetry in the past with its age; nothing before the first reading."""
     lines = as_csv(session())
 
     assert [lines[0][c] for c in ("sm_mhz", "temp_c", "power_mw", "telemetry_age_s")] == [""] * 4

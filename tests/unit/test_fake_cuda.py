@@ -22,7 +22,7 @@ def pair(torch: FakeTorch, ns: int) -> tuple[object, object]:
 
 
 def test_elapsed_time_before_completion_is_an_error() -> None:
-    """A pair that the device has not passed cannot be read; after a wait it can (M17)."""
+    """A pair that the device has not passed cannot be read; after a wait it can."""
     torch = FakeTorch()
     start, end = pair(torch, 5 * MS)
 
@@ -100,7 +100,7 @@ def test_streams_overlap_until_one_waits_for_the_other() -> None:
 
 
 def test_current_stream_and_device_are_per_thread() -> None:
-    """What one thread chooses is not what another one gets (M13)."""
+    """What one thread chooses is not what another one gets."""
     torch = FakeTorch(devices=2)
     side = torch.cuda.Stream()
     torch.cuda.set_stream(side)

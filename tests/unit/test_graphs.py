@@ -1,4 +1,4 @@
-"""Graph mode: a replay that does the same, or eager with the label changed (M6)."""
+"""Graph mode: a replay that does the same, or eager with the label changed."""
 
 from collections.abc import Callable
 

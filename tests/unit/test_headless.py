@@ -48,7 +48,7 @@ def test_events_are_told_once_and_at_once():
 
 
 def test_progress_is_told_each_second_and_later_every_five():
-    """O8: phase, rounds, rate and the current medians, ever less often."""
+    """Phase, rounds, rate and the current medians, ever less often."""
     told = Told()
     told.at(0.0, *fake.two_rows(10))
 
@@ -71,7 +71,7 @@ def test_a_progress_line_has_the_medians_in_one_unit():
 
 
 def test_a_progress_line_tells_failures_and_what_is_not_measured_yet():
-    """O8: a failed row says so on every line; a row without a sample shows its state."""
+    """A failed row says so on every line; a row without a sample shows its state."""
     told = Told()
     told.at(0.0, *fake.two_rows(10), fake.row(2, "c"))
     told.at(0.5, BenchError(BEGIN_NS, 1, "ValueError", "no"))
@@ -151,7 +151,7 @@ def test_what_came_late_is_told_at_the_end():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_kept_and_ends_the_wait(number):
-    """U7: the handler keeps the number and wakes the loop; afterwards the old one is back."""
+    """The handler keeps the number and wakes the loop; afterwards the old one is back."""
     before = signal.getsignal(number)
     signals = headless.Signals()
 

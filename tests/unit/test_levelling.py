@@ -19,7 +19,7 @@ def level_after(values):
 
 
 def test_flat_times_are_believed_after_a_second():
-    """M10: half a second of flat times may be half the clock: it takes a whole second."""
+    """Half a second of flat times may be half the clock: it takes a whole second."""
     assert level_after([1e6] * 2000) == pytest.approx(1.0, abs=0.1)
 
 

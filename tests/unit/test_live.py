@@ -122,7 +122,7 @@ def test_commands_reach_the_loop(quick, open_source):
 
 
 def test_a_hanging_call_is_left_behind(hanging, open_source):
-    """U5: closing takes about as long as was given, and all samples until then are there."""
+    """Closing takes about as long as was given, and all samples until then are there."""
     source = open_source(request(hanging))
     records = []
     source.start()

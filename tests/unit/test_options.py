@@ -36,7 +36,7 @@ def test_a_file_is_all_that_is_needed():
 
 
 def test_selections_add_up():
-    """P3: several `-k` are all kept, in order."""
+    """Several `-k` are all kept, in order."""
     assert parse("-k", "a", "-k", "b[N=1]").select == ["a", "b[N=1]"]
 
 

@@ -320,7 +320,7 @@ def test_the_baseline_is_named_by_what_differs(base, against):
 
 
 def test_ratios_have_the_digits_of_the_narrowest_interval():
-    """O9: an interval of 0.0004 shows four decimals in all rows, a wide one no less than two."""
+    """An interval of 0.0004 shows four decimals in all rows, a wide one no less than two."""
     fine = replace(FLASH, ratio=Ratio(answer=Answer.SAME, ratio=1.0, low=0.9996, high=1.0004))
     wide = replace(FLASH, ratio=Ratio(answer=Answer.SLOWER, ratio=2.0, low=1.5, high=2.9))
 

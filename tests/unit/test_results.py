@@ -12,7 +12,7 @@ from usv_tui.errors import UsageError
 
 
 def test_every_digit_of_every_sample_comes_back(tmp_path):
-    """O9: measurements are written as full doubles, with what they were taken by."""
+    """Measurements are written as full doubles, with what they were taken by."""
     samples = [0.1 + 0.2, 1e-300, 12345.678901234567]
     measured = Measurement(samples, "a", 3, 1e9, timer="wall")
 
@@ -50,7 +50,7 @@ def test_files_go_to_a_folder_of_the_current_one(tmp_path, monkeypatch):
 
 
 def test_the_commit_and_whether_it_was_changed_are_kept(tmp_path, monkeypatch):
-    """O3: the commit's hash names the file, and changes since are told."""
+    """The commit's hash names the file, and changes since are told."""
     state = {"commit": "0123456789abcdef", "dirty": True}
     monkeypatch.setattr(results, "git_state", lambda: state)
 
@@ -68,7 +68,7 @@ def test_a_machine_without_git_is_fine(tmp_path, monkeypatch):
 
 
 def test_what_is_no_number_becomes_null(tmp_path):
-    """C6: the file is valid JSON; NaN and infinities never get into it."""
+    """The file is valid JSON; NaN and infinities never get into it."""
     path = save_results({"x": [math.nan, math.inf, np.float64("nan"), 1.5]}, results_dir=tmp_path)
 
     assert load_results(path)["results"]["x"] == [None, None, None, 1.5]

@@ -84,7 +84,7 @@ def test_only_fn_is_inside_the_window():
 
 
 def test_a_cold_window_of_several_calls_flushes_before_each():
-    """M8: with a fixed inner of 3 the flush comes before each call, and none of it is timed."""
+    """With a fixed inner of 3 the flush comes before each call, and none of it is timed."""
     loop = Loop(iters=2, cache=CacheMode.COLD)
     loop.flush_ns = 5 * MS
     loop.add("fn", MS, inner=3, reset=loop.spend("reset", 2 * MS))
@@ -97,7 +97,7 @@ def test_a_cold_window_of_several_calls_flushes_before_each():
 
 
 def test_a_flush_that_cannot_be_had_is_said_on_the_row():
-    """M9: asked for cold, measured warm: the row is told so, never silently."""
+    """Asked for cold, measured warm: the row is told so, never silently."""
     loop = Loop(iters=2, cache=CacheMode.COLD)
     loop.add("fn")
 
@@ -137,7 +137,7 @@ def test_calls_fill_the_window_that_was_asked_for():
 
 
 def test_an_explicit_inner_is_never_overridden():
-    """M21: a callable that may run only twice in a row runs twice, whatever the run's setting."""
+    """A callable that may run only twice in a row runs twice, whatever the run's setting."""
     loop = Loop(iters=3, inner=None)
     loop.add("in place", 10_000, inner=2)
 
@@ -176,7 +176,7 @@ def test_the_seed_decides_the_order():
 
 
 def test_all_rows_span_the_whole_run():
-    """C2: beside a row a hundred times slower, the quick one is never left alone at the end."""
+    """Beside a row a hundred times slower, the quick one is never left alone at the end."""
     loop = Loop(max_time_s=3.0)
     loop.add("quick", MS // 10)
     loop.add("slow", 10 * MS)
@@ -244,7 +244,7 @@ def test_the_session_is_told_what_there_is_before_it_is_measured():
 
 
 def test_the_garbage_collector_is_as_before_afterwards():
-    """It is off while rows are timed (M15), and on again at the end, even when a row fails."""
+    """It is off while rows are timed, and on again at the end, even when a row fails."""
     seen = []
     gc.enable()
     loop = Loop(iters=5)
@@ -261,7 +261,7 @@ def test_the_garbage_collector_is_as_before_afterwards():
 
 
 def test_one_failing_row_costs_only_itself():
-    """M23: raising at call 61, a row retires with its traceback; the other runs to its end."""
+    """Raising at call 61, a row retires with its traceback; the other runs to its end."""
     loop = Loop(iters=200)
     loop.add("good")
     loop.add("bad", result=raising((61, ValueError("at 61\nmore"))))
@@ -374,7 +374,7 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize("others", [1, 0])
 @pytest.mark.parametrize("error", [OutOfMemoryError("2 GiB"), MemoryError()])
 def test_running_out_of_memory_is_retried_once(error, others):
-    """M23: the row sits out the others' next block and comes back; so does a lone one."""
+    """The row sits out the others' next block and comes back; so does a lone one."""
     loop = Loop(iters=100)
     loop.add("hungry", result=raising((40, error)))
     for _ in range(others):
@@ -400,7 +400,7 @@ def test_out_of_memory_twice_is_a_failure_told_apart():
 
 
 def test_a_lost_context_stops_the_run_and_keeps_the_samples():
-    """M24: nothing can be timed any more: one fatal error names the row, and all is kept."""
+    """Nothing can be timed any more: one fatal error names the row, and all is kept."""
     lost = RuntimeError("CUDA error: an illegal memory access was encountered")
     loop = Loop()
     loop.add("innocent")
@@ -499,7 +499,7 @@ def test_a_control_row_is_the_baseline_again():
 
 
 def test_a_slow_first_phase_never_enters_the_counted_samples():
-    """M10: half the clock for half a second: none of it is counted, all of it is kept, flagged."""
+    """Half the clock for half a second: none of it is counted, all of it is kept, flagged."""
     loop = Loop(iters=200, warmup_max_s=10.0)
     slow_until = BEGIN_NS + NS_PER_S // 2
     for name in ("a", "b"):
@@ -515,7 +515,7 @@ def test_a_slow_first_phase_never_enters_the_counted_samples():
 
 
 def test_a_ramp_is_waited_for():
-    """M10: times that fall for two seconds and then stay: warm-up lasts about as long."""
+    """Times that fall for two seconds and then stay: warm-up lasts about as long."""
     loop = Loop(iters=50, warmup_max_s=20.0)
 
     def cost(call):
@@ -553,7 +553,7 @@ def test_warm_up_can_be_left_out():
 
 
 def test_the_first_call_is_shown_as_compiling_with_its_time():
-    """M11: a first call of 0.3 s is the prime's, never a sample's, and its cost stands there."""
+    """A first call of 0.3 s is the prime's, never a sample's, and its cost stands there."""
     loop = Loop(iters=20)
     loop.add("jit", lambda call: 300 * MS if call == 1 else MS)
 
@@ -676,7 +676,7 @@ def test_a_row_alone_and_all_again():
 
 
 def test_a_row_can_be_switched_off_and_on():
-    """P3: off rows leave the rounds at once; back on, only their own statistics start afresh."""
+    """Off rows leave the rounds at once; back on, only their own statistics start afresh."""
     loop = Loop(max_time_s=6.0)
     loop.add("a")
     loop.add("b")
@@ -740,7 +740,7 @@ def test_a_command_about_no_row_is_ignored(verb):
 
 
 def test_bursts_leave_the_device_idle_between_them():
-    """C5: 50 ms on, 150 ms off: a quarter of the time is measured, the rest is gaps on record."""
+    """50 ms on, 150 ms off: a quarter of the time is measured, the rest is gaps on record."""
     loop = Loop(max_time_s=4.0, pace="burst:50,150")
     loop.add("a")
 
@@ -754,7 +754,7 @@ def test_bursts_leave_the_device_idle_between_them():
 
 
 def test_cool_waits_until_the_device_is_cool():
-    """C5: above the limit nothing is timed; when it has cooled, measuring goes on."""
+    """Above the limit nothing is timed; when it has cooled, measuring goes on."""
     loop = Loop(max_time_s=6.0, pace="cool:60")
     loop.add("a")
     loop.at(0.0, "temp", "50")
@@ -770,7 +770,7 @@ def test_cool_waits_until_the_device_is_cool():
 
 
 def test_cool_says_what_it_waits_for_and_gives_up():
-    """C16: temperature and target are told while it waits; after two minutes it measures on."""
+    """Temperature and target are told while it waits; after two minutes it measures on."""
     loop = Loop(max_time_s=130.0, pace="cool:60")
     loop.add("a")
     loop.at(0.0, "temp", "50")
@@ -798,7 +798,7 @@ def test_cool_without_a_thermometer_says_so_once():
 
 
 def test_a_change_of_pace_starts_an_epoch_and_a_ramp():
-    """C5: statistics split at the change, and the second after it is not counted."""
+    """Statistics split at the change, and the second after it is not counted."""
     loop = Loop(max_time_s=4.0)
     loop.add("a")
     loop.at(2.0, "pace", "burst:10,10")
@@ -925,7 +925,7 @@ def test_samples_of_a_queue_are_all_harvested_at_the_end():
 
 
 def test_a_lock_that_changed_something_is_followed_by_a_ramp():
-    """C14: `ramp` starts an epoch with the lock's own label, and a second that is not counted."""
+    """`ramp` starts an epoch with the lock's own label, and a second that is not counted."""
     loop = Loop(max_time_s=4.0)
     loop.add("a")
     loop.at(2.0, "ramp", "locked 1305 MHz")

@@ -115,7 +115,7 @@ def test_a_field_that_was_never_read_is_none():
 
 @pytest.mark.parametrize("card", sorted(CARDS))
 def test_missing_sensors_are_none_and_say_why(card):
-    """T1: what a card does not report is None in every reading, with a reason in its device."""
+    """What a card does not report is None in every reading, with a reason in its device."""
     session, time = session_of("steady", card)
     info = session.telemetry.open()
     reading = busy(session, time, 0.3)[-1]
@@ -167,7 +167,7 @@ def test_without_telemetry_opening_says_why():
 
 
 def test_a_stalled_sensor_blocks_its_reader_once():
-    """T7: one look takes four seconds; the next ones are quick again."""
+    """One look takes four seconds; the next ones are quick again."""
     session, time = session_of("sensor-stall")
     time.advance(8_100_000_000)
     costs = []
@@ -207,7 +207,7 @@ def test_the_poller_reads_a_simulated_card():
 
 
 def test_other_processes_are_named_while_they_are_there():
-    """T14: a neighbour's pid is listed when it computes, and the list is empty when it does not."""
+    """A neighbour's pid is listed when it computes, and the list is empty when it does not."""
     session, time = session_of("noisy-neighbour")
     seen = {tuple(r.others) for r in busy(session, time, 15.0, hz=4.0)}
 
@@ -240,7 +240,7 @@ def test_a_lock_is_honoured_and_undone():
     ],
 )
 def test_whether_a_lock_is_held_shows_in_the_readings(scenario, mhz, hold):
-    """C15: the watch on readings tells a held lock from one under a cap and from an ignored one."""
+    """The watch on readings tells a held lock from one under a cap and from an ignored one."""
     session, time = session_of(scenario)
     session.clocks.lock(mhz)
     watch = HoldWatch(mhz, session.clocks.supported_mhz())
@@ -291,7 +291,7 @@ def test_a_foreign_lock_is_suspected_from_readings_under_load():
 
 
 def test_a_foreign_lock_shows_on_an_idle_card():
-    """C11: before anything runs the idle clock tells; on AMD-like cards the level does."""
+    """Before anything runs the idle clock tells; on AMD-like cards the level does."""
     for card, word in (("h100", "idle at 1590"), ("mi300", "perf_determinism")):
         session, time = session_of("foreign-lock", card)
         time.advance(3_000_000_000)

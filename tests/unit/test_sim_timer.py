@@ -231,7 +231,7 @@ def test_a_blocker_keeps_the_launch_gap_out():
 
 
 def test_a_callable_that_synchronises_is_found_and_never_blocked():
-    """M3: waiting for the device inside is seen in priming, and the blocker is left out for it."""
+    """Waiting for the device inside is seen in priming, and the blocker is left out for it."""
     bench = Bench(blocker=True)
     slot = bench.slot(replace(PLAIN, synchronises=True))
     codes = dict(bench.timer.examine(slot))
@@ -251,7 +251,7 @@ def test_a_slow_host_is_not_taken_for_a_synchronising_callable():
 
 
 def test_work_on_another_stream_is_nearly_free_in_the_window_and_is_found():
-    """M4: events see only the floor, and priming reports what went on after the end stamp."""
+    """Events see only the floor, and priming reports what went on after the end stamp."""
     bench = Bench()
     slot = bench.slot(replace(PLAIN, side_stream=True))
     found = dict(bench.timer.examine(slot))
@@ -280,7 +280,7 @@ def test_a_clean_row_is_found_clean():
 
 
 def test_reset_and_flush_run_before_the_window_and_are_not_in_it():
-    """M9: the order is reset, flush, start, calls, end; the flush costs device time outside."""
+    """The order is reset, flush, start, calls, end; the flush costs device time outside."""
     bench = Bench()
     calls: list[str] = []
     run = SimCall(PLAIN, bench.gpu)
@@ -303,7 +303,7 @@ def test_reset_and_flush_run_before_the_window_and_are_not_in_it():
 
 
 def test_cold_each_flushes_before_every_call_and_times_each():
-    """M8: each of several calls in a window is cold, and none of the flushes counts."""
+    """Each of several calls in a window is cold, and none of the flushes counts."""
     bench = Bench()
     cold = replace(PLAIN, cold_gain=0.5)
     warm = bench.slot(cold, inner=4, flush=bench.gpu.flush)
@@ -316,7 +316,7 @@ def test_cold_each_flushes_before_every_call_and_times_each():
 
 
 def test_a_row_that_raises_ends_its_block_and_keeps_what_was_timed_before():
-    """M23: the slot comes back with its exception; earlier samples of the block are complete."""
+    """The slot comes back with its exception; earlier samples of the block are complete."""
     bench = Bench()
     good, bad = bench.slot(PLAIN, 0), bench.slot(replace(SHORT, raises_at=1), 1)
     failure = bench.timer.enqueue(0, [good, bad, good, bad, good, bad], 2)

@@ -26,7 +26,7 @@ def per_round(result: Trace, bench: int) -> dict[int, float]:
 
 @pytest.mark.parametrize("card", ["h100", "mi300", "rtx"])
 def test_two_identical_kernels_under_droop_differ_when_sequential_and_not_when_interleaved(card):
-    """C1: with 15 % droop sequential blocks are over 5 % apart, interleaved rounds under 0.2 %."""
+    """With 15 % droop sequential blocks are over 5 % apart, interleaved rounds under 0.2 %."""
     sequential = trace("two-identical", card, 1, interleave=False)
     interleaved = trace("two-identical", card, 1)
     droop = 1 - np.percentile(interleaved.true_mhz, 5) / interleaved.true_mhz.max()

@@ -185,7 +185,7 @@ def test_without_a_list_of_clocks_x_is_in_whole_mhz() -> None:
 
 
 def test_x_never_is_the_maximum_of_a_card_that_cannot_hold_it() -> None:
-    """The device maximum is no lock (C13)."""
+    """The device maximum is no lock."""
     assert (advise(inputs(power_share=1.0)).lock_mhz or 0) < 1700
 
 
@@ -277,7 +277,7 @@ def readings(mhz: np.ndarray, thermal_s: float = 0.0) -> TelemetryData:
 
 
 def test_a_lock_is_checked_under_load() -> None:
-    """Held, below the lock (C15), thermally limited, or too early to say."""
+    """Held, below the lock, thermally limited, or too early to say."""
     still = np.full(120, 1650.0)
     dips = np.where(np.arange(120) % 10 == 0, 1620.0, 1650.0)
 

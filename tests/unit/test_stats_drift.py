@@ -102,7 +102,7 @@ def words(
 
 @pytest.mark.parametrize("at_s", [0.3, 1.0, 2.0])
 def test_a_tight_spread_does_not_hide_an_exponential_approach(at_s: float) -> None:
-    """Tau 2 s, noise 0.4 %: 11, 8 and 5 % are still to come, and the word is drifting (S4)."""
+    """Tau 2 s, noise 0.4 %: 11, 8 and 5 % are still to come, and the word is drifting."""
     rng = np.random.default_rng(int(10 * at_s))
     t = np.linspace(0, at_s, 300)
     x = (1 + 0.13 * np.exp(-t / 2)) * noise.iid(rng, 300, 0.004)

@@ -69,7 +69,7 @@ def test_no_hint_without_usable_samples(values: list[float]) -> None:
 
 
 def test_a_cached_answer_shows() -> None:
-    """First slow, the rest at the timer's floor (M5); honest work is not accused."""
+    """First slow, the rest at the timer's floor; honest work is not accused."""
     x = np.full(100, 40.0)
     x[0] = 90_000.0
     found = implausible(x, floor=40.0)

@@ -130,7 +130,7 @@ def test_identical_rows_watched_after_every_round(
     ],
 )
 def test_the_four_answers(ratio: float, answer: Answer) -> None:
-    """Faster and slower beyond the band, same inside it, undecided on its edge (S8)."""
+    """Faster and slower beyond the band, same inside it, undecided on its edge."""
     d = math.log(ratio) + normal(np.random.default_rng(5), 1000)
 
     assert paired_ratio(d).answer is answer

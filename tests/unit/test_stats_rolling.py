@@ -43,7 +43,7 @@ def test_summary_equals_numpy_on_any_prefix(n: int) -> None:
     ],
 )
 def test_what_n_is_too_small_for_is_none(n: int, missing: set[str]) -> None:
-    """No std below 3 samples, no 5 % quantile below 20, no 1 % quantile below 100 (S3, S12)."""
+    """No std below 3 samples, no 5 % quantile below 20, no 1 % quantile below 100."""
     x = np.linspace(1.0, 2.0, n)
     found = summary(x)
     whole = LogHistogram()

@@ -170,7 +170,7 @@ def test_the_rolling_window_can_be_changed():
 
 @pytest.mark.parametrize("flag", SHORT)
 def test_warm_up_and_ramp_are_kept_and_not_counted(flag):
-    """M10: flagged samples are in the series, drawn dim, and in no statistic."""
+    """Flagged samples are in the series, drawn dim, and in no statistic."""
     store = fold(
         fake.start(),
         fake.row(0, "a"),
@@ -188,7 +188,7 @@ def test_warm_up_and_ramp_are_kept_and_not_counted(flag):
 
 
 def test_windows_of_zero_or_less_are_flagged_and_never_divided_by():
-    """M16: such a sample is kept raw, flagged, NaN per call, and in no statistic."""
+    """Such a sample is kept raw, flagged, NaN per call, and in no statistic."""
     store = fold(fake.start(), fake.row(0, "a"), fake.series(0, [MS, 0, -5, MS]))
 
     assert store.rows[0].window_ns.view().tolist() == [MS, 0, -5, MS]
@@ -203,7 +203,7 @@ def test_windows_of_zero_or_less_are_flagged_and_never_divided_by():
 
 
 def test_a_stall_is_marked_counted_and_left_out_of_the_spread():
-    """M11: one call of 50 ms among calls of 1 ms: the std does not jump, the stall stands there."""
+    """One call of 50 ms among calls of 1 ms: the std does not jump, the stall stands there."""
     store = Store()
     store.apply(flat([fake.start(), fake.row(0, "a"), fake.series(0, noisy(500))]))
     before = view(store).rolling.std_s
@@ -219,7 +219,7 @@ def test_a_stall_is_marked_counted_and_left_out_of_the_spread():
 
 
 def test_a_stall_is_found_in_the_block_that_shows_the_median_too():
-    """M11: a session read in one go marks the same stall as one that was watched."""
+    """A session read in one go marks the same stall as one that was watched."""
     windows = noisy(520)
     windows[500] = 50 * MS
 
@@ -460,7 +460,7 @@ def test_the_trend_has_holes_where_nothing_was_measured():
 
 
 def test_telemetry_has_gaps_for_what_was_not_reported():
-    """C6: a reading without a clock is NaN in the strip, and the latest reading is shown whole."""
+    """A reading without a clock is NaN in the strip, and the latest reading is shown whole."""
     store = fold(
         fake.start(),
         fake.reading(BEGIN_NS, sm_mhz=1410.0, temp_c=50.0),
@@ -513,7 +513,7 @@ def test_states_calibration_and_badges_stand_on_the_row():
 
 
 def test_a_failed_row_keeps_its_samples_and_its_traceback():
-    """M23: error and traceback stand on the row, what was measured stays, the run is a failure."""
+    """Error and traceback stand on the row, what was measured stays, the run is a failure."""
     store = fold(
         fake.two_rows(5),
         BenchError(BEGIN_NS, 1, "ValueError", "ValueError: no", "Traceback …"),
@@ -534,7 +534,7 @@ def test_a_failed_row_keeps_its_samples_and_its_traceback():
 
 
 def test_a_lost_context_is_a_banner_that_names_the_row():
-    """M24: one clear sentence says after which row the device's context was lost."""
+    """One clear sentence says after which row the device's context was lost."""
     store = fold(fake.two_rows(5), BenchError(BEGIN_NS, 1, "RuntimeError", "gone", "", fatal=True))
 
     assert "after b" in store.fatal
@@ -584,14 +584,14 @@ def test_the_baseline_is_the_one_the_file_names():
 
 
 def test_without_a_named_baseline_it_is_the_groups_first_row():
-    """P9: a file that names none compares with its first row; a row alone with nothing."""
+    """A file that names none compares with its first row; a row alone with nothing."""
     store = fold(fake.start(), group("a", "b"), group("alone", group_name="h", first=2))
 
     assert baselines(store) == {"a": "", "b": "a", "alone": ""}
 
 
 def test_a_baseline_that_the_user_chose_is_everybodys():
-    """P9: one key makes a row the baseline of all others, across groups, and back."""
+    """One key makes a row the baseline of all others, across groups, and back."""
     store = fold(fake.start(), group("a", "b", base="a"), group("c", group_name="h", first=2))
 
     store.baseline = 1
@@ -602,7 +602,7 @@ def test_a_baseline_that_the_user_chose_is_everybodys():
 
 
 def test_a_control_row_is_compared_with_what_it_copies():
-    """S10: whatever the baseline, the control's ratio is that to its own original."""
+    """Whatever the baseline, the control's ratio is that to its own original."""
     store = fold(
         fake.start(),
         group("a", "b", base="a"),
@@ -656,7 +656,7 @@ def test_a_mark_of_one_row_concerns_it_alone():
 
 
 def test_the_pace_follows_its_marks():
-    """C5: the header shows the pace in force, not the one of the command line."""
+    """The header shows the pace in force, not the one of the command line."""
     store = fold(fake.start(pace="steady"), fake.mark("pace burst:10,20"))
 
     assert store.snapshot(0).pace == "burst:10,20"
@@ -703,7 +703,7 @@ def test_the_head_of_the_session():
 
 
 def test_the_end_stops_the_clock_and_tells_why():
-    """O1: elapsed time, reason and completeness are those of the last record."""
+    """Elapsed time, reason and completeness are those of the last record."""
     store = fold(fake.two_rows(5), End(BEGIN_NS + 4 * NS_PER_S, "SIGTERM", complete=False))
 
     snapshot = store.snapshot(BEGIN_NS + 99 * NS_PER_S)
@@ -722,7 +722,7 @@ def test_a_worker_that_has_ended_is_not_a_session_that_has():
 
 
 def test_limits_are_told_as_shares_of_the_readings():
-    """C7: reasons as words with their share; being idle and user clocks are no limits."""
+    """Reasons as words with their share; being idle and user clocks are no limits."""
     store = fold(
         fake.start(),
         fake.row(0, "a"),
@@ -737,7 +737,7 @@ def test_limits_are_told_as_shares_of_the_readings():
 
 
 def test_the_log_is_bounded_and_numbered():
-    """U3: a chatty benchmark does not grow the program; the count tells what has gone."""
+    """A chatty benchmark does not grow the program; the count tells what has gone."""
     store = fold(fake.start(), *[Output(BEGIN_NS, f"line {i}") for i in range(2500)])
 
     snapshot = store.snapshot(0)

@@ -69,7 +69,7 @@ def attention(seq, kind, device):
 
 
 def test_parameters_make_a_row_for_each_combination(load):
-    """P4: the product of the lists, named by the values in the file's order."""
+    """The product of the lists, named by the values in the file's order."""
     suite = load(ATTENTION)
 
     assert names(suite) == [
@@ -90,7 +90,7 @@ def test_a_row_knows_its_work_and_builds_for_the_device(load):
 
 
 def test_a_list_of_dicts_gives_exactly_these_rows(load):
-    """P4: parameters that belong together are listed together, optional ones included."""
+    """Parameters that belong together are listed together, optional ones included."""
     suite = load(
         "from usv_tui import benchmark\n"
         "@benchmark(params=[{'m': 1, 'n': 2}, {'m': 3}])\n"
@@ -210,7 +210,7 @@ def groups(suite):
 
 
 def test_a_baseline_stands_for_the_rows_of_its_other_parameters(load):
-    """P9: with the kind as baseline, each sequence length is compared with its own."""
+    """With the kind as baseline, each sequence length is compared with its own."""
     assert groups(load(ATTENTION)) == [
         ("attention[seq=512,kind=math]", "attention[seq=512]", True),
         ("attention[seq=512,kind=flash]", "attention[seq=512]", False),
@@ -281,7 +281,7 @@ def test_two_baselines_in_one_group_are_refused(complaint):
 
 
 def test_only_what_the_file_defines_is_taken_and_the_rest_is_explained(load):
-    """P1: imports, classes, coroutines, generators, needy functions and aliases have reasons."""
+    """Imports, classes, coroutines, generators, needy functions and aliases have reasons."""
     suite = load(
         "from functools import partial\n"
         "from math import sqrt\n"
@@ -430,7 +430,7 @@ def test_a_file_is_imported_in_the_calling_thread_beside_its_neighbours(tmp_path
 
 
 def test_a_file_is_run_afresh_each_time_it_is_loaded(load):
-    """P7: a second load in the same second sees the new text, and never the byte-code cache."""
+    """A second load in the same second sees the new text, and never the byte-code cache."""
     first = load("BENCHMARKS = {'old': print}")
     second = load("BENCHMARKS = {'new': print}")
 
@@ -537,7 +537,7 @@ def test_equal_names_are_refused_with_both_places(complaint):
 
 
 def test_a_file_whose_rows_are_all_skipped_says_why(complaint):
-    """P5: nothing to do on this device is an error, with the reasons."""
+    """Nothing to do on this device is an error, with the reasons."""
     said = complaint(
         "from usv_tui import benchmark\n"
         "@benchmark(skip=lambda device: f'no {device}')\n"
@@ -564,12 +564,12 @@ def test_a_file_whose_rows_are_all_skipped_says_why(complaint):
     ],
 )
 def test_rows_are_selected_by_part_of_the_name_or_glob(load, select, expected):
-    """P3: several patterns add up; brackets in a glob are plain characters."""
+    """Several patterns add up; brackets in a glob are plain characters."""
     assert names(load(ATTENTION, select=select)) == expected
 
 
 def test_a_selection_that_matches_nothing_lists_the_names(load):
-    """P3: no match is a usage error, and the names are there to copy."""
+    """No match is a usage error, and the names are there to copy."""
     with pytest.raises(UsageError) as caught:
         load(ATTENTION, select=["sdpa", "x*"])
 
@@ -615,7 +615,7 @@ def test_options_reach_the_row(load):
 
 
 def test_the_callable_may_bring_its_own_reset(load):
-    """P6: attributes of the returned function know what the factory made, and come first."""
+    """Attributes of the returned function know what the factory made, and come first."""
     (row,) = load(
         "from usv_tui import benchmark\n"
         "def fail(): raise AssertionError\n"
@@ -636,7 +636,7 @@ def test_the_callable_may_bring_its_own_reset(load):
 
 
 def test_rotations_made_in_the_set_up_are_known(load):
-    """M8: the row's badge can tell which inputs are rotated, and so how large they are."""
+    """The row's badge can tell which inputs are rotated, and so how large they are."""
     (row,) = load(
         "from usv_tui import rotating\n"
         "def bench_r():\n"

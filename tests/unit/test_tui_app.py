@@ -66,7 +66,7 @@ def test_every_key_of_the_main_screen_does_something_and_breaks_nothing():
 
 
 def test_no_key_clashes_with_the_multiplexers():
-    """U15: Ctrl-A and Ctrl-B belong to screen and tmux; a key means one thing on a screen."""
+    """Ctrl-A and Ctrl-B belong to screen and tmux; a key means one thing on a screen."""
     for table in (LIVE, PAGE, LOCK):
         names = [name for key in table for name in key.keys]
         assert len(names) == len(set(names))
@@ -92,7 +92,7 @@ def test_selection_moves_and_sticks_to_the_name():
 
 
 def test_space_pauses_measuring_and_f_only_the_picture():
-    """U14: two different things, and both are labelled."""
+    """Two different things, and both are labelled."""
 
     async def main():
         async with running() as (app, controller, pilot):
@@ -186,7 +186,7 @@ def test_zoom_columns_and_panes_go_round():
 
 
 def test_enter_shows_the_traceback_of_a_failed_row():
-    """M23: what went wrong can be read whole, brackets and all, and scrolled."""
+    """What went wrong can be read whole, brackets and all, and scrolled."""
 
     async def main():
         controller = fake.session()
@@ -211,7 +211,7 @@ def test_enter_shows_the_traceback_of_a_failed_row():
 
 
 def test_help_explains_every_column_and_every_key():
-    """S11: each column and key has its sentence."""
+    """Each column and key has its sentence."""
 
     async def main():
         async with running(size=(100, 200)) as (app, _, pilot):
@@ -339,7 +339,7 @@ def test_the_lock_dialog_chooses_among_supported_clocks():
 
 
 def test_a_refused_lock_is_a_sentence():
-    """C12: what the driver says, and what to type with the rights."""
+    """What the driver says, and what to type with the rights."""
 
     async def main():
         ready = fake.session()
@@ -380,7 +380,7 @@ def test_a_screenshot_is_saved_or_the_reason_told(tmp_path):
 
 
 def test_the_cursor_reads_all_values_at_a_moment():
-    """C4: the sample, the clock, the temperature and the power at one instant."""
+    """The sample, the clock, the temperature and the power at one instant."""
 
     async def main():
         async with running() as (app, _, pilot):
@@ -437,7 +437,7 @@ def test_the_log_follows_until_it_is_scrolled():
 
 
 def test_any_size_keeps_selection_and_breaks_nothing():
-    """U8: through all sizes and back, with the selection where it was."""
+    """Through all sizes and back, with the selection where it was."""
 
     async def main():
         async with running() as (app, _, pilot):
@@ -602,7 +602,7 @@ def test_a_frame_is_wholly_behind_the_gate():
 
 
 def test_a_key_lives_while_the_gate_stays_shut():
-    """U5: with a worker inside one long call the frame comes when the timeout has passed."""
+    """With a worker inside one long call the frame comes when the timeout has passed."""
 
     async def main():
         controller = fake.session()
@@ -752,7 +752,7 @@ def test_the_mouse_selects_and_scrolls():
 
 
 def test_standard_streams_stay_the_callers():
-    """U3, U4: Textual's capture does not sit in front of what the user's code writes to."""
+    """Textual's capture does not sit in front of what the user's code writes to."""
     import sys
 
     async def main():

@@ -67,7 +67,7 @@ def test_samples_lie_where_they_belong():
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_few_samples_are_a_normal_state(count):
-    """U2: none, one and two samples are drawn; only three and more have a median."""
+    """None, one and two samples are drawn; only three and more have a median."""
     lines, picture = plot(scene(np.arange(count) + 4.0, np.full(count, 1e-3)))
 
     assert sum(not line.isspace() for line in lines) == (1 if count else 0)
@@ -75,7 +75,7 @@ def test_few_samples_are_a_normal_state(count):
 
 
 def test_what_is_not_a_number_is_a_hole():
-    """U2: NaN windows are left out, and never break the axis."""
+    """NaN windows are left out, and never break the axis."""
     values = [1.0, np.nan, 1.1, np.nan, np.inf, 1.2]
 
     lines, picture = plot(scene(np.arange(6) + 2.0, values))

@@ -121,7 +121,7 @@ def test_keys_arrive_without_a_thread(terminal):
 
 
 def test_the_terminal_is_as_before(terminal):
-    """U7: modes that were set are unset, the attributes are the old ones, and twice is harmless."""
+    """Modes that were set are unset, the attributes are the old ones, and twice is harmless."""
     fd = os.open(driver_module.TTY, os.O_RDWR | os.O_NOCTTY)
     before = termios.tcgetattr(fd)
 

@@ -35,7 +35,7 @@ def test_no_line_of_a_usual_terminal_is_left_over(width, height, contents):
 
 
 def test_the_order_in_which_parts_go():
-    """U8: a lower terminal loses charts first, then telemetry, then all but rows."""
+    """A lower terminal loses charts first, then telemetry, then all but rows."""
     seen = {h: arrange(80, h, FULL) for h in range(1, 41)}
 
     assert seen[1].rows == 1

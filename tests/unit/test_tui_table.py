@@ -77,7 +77,7 @@ def test_the_table_as_it_is_read():
 
 
 def test_names_with_brackets_are_shown_as_written():
-    """U1: markup is nobody's business here."""
+    """Markup is nobody's business here."""
     names = ["matmul[N=512]", "f[dtype=bf16,N=2]", "a[/b]", "[red]x[/red]", "sdpa[math]"]
 
     lines = shown([row(i, name) for i, name in enumerate(names)], 120)
@@ -88,7 +88,7 @@ def test_names_with_brackets_are_shown_as_written():
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-300, 1e12])
 def test_no_value_breaks_the_table(value):
-    """U2: None, NaN, infinities and absurd values are a dash or a number, never an exception."""
+    """None, NaN, infinities and absurd values are a dash or a number, never an exception."""
     fields = ("median_s", "std_s", "min_s", "p95_s", "p99_s", "max_s")
     bad = Stats(n=1, **dict.fromkeys(fields, value))
     ratio = Ratio(answer=Answer.UNDECIDED, ratio=value, low=value, high=value)
@@ -153,7 +153,7 @@ def test_the_selected_row_stays_in_sight():
 
 
 def test_selection_is_by_name():
-    """U13: rows that come, go or change their order leave the selection on its name."""
+    """Rows that come, go or change their order leave the selection on its name."""
     snapshot = fake.snapshot(rows=(row(0, "a"), row(1, "b"), row(2, "c")))
     view = ViewState(selected="b")
     later = replace(snapshot, rows=(row(7, "c"), row(8, "new"), row(9, "b"), row(3, "a")))
@@ -293,7 +293,7 @@ def test_ascii_mode_has_no_other_character():
 
 
 def test_name_median_and_state_stay_down_to_thirty_columns():
-    """U8: what goes first when it gets narrow are the extra columns."""
+    """What goes first when it gets narrow are the extra columns."""
     lines = shown([MATH, FLASH], 30)
 
     assert lines[0].split() == ["name", "median", "us", "state"]
@@ -321,7 +321,7 @@ def test_any_size_gives_lines_of_that_size(width, height, count):
 
 
 def test_whole_run_values_by_a_key():
-    """S13: the same columns for every sample since the last mark, the last window beside it."""
+    """The same columns for every sample since the last mark, the last window beside it."""
     both = row(0, "a", 1e-3, whole=Stats(n=9000, median_s=1.5e-3, std_s=2e-4, min_s=0.9e-3))
 
     window = shown([both], 120, view=ViewState(columns="window"))

@@ -26,7 +26,7 @@ def test_nothing_of_a_users_text_reaches_the_terminal_as_a_control(words):
 
 
 def test_brackets_are_text():
-    """U1: a name with brackets is shown as it was written; there is no markup."""
+    """A name with brackets is shown as it was written; there is no markup."""
     assert text.clean("matmul[N=512] f[dtype=bf16] a[/b] [red]x") == (
         "matmul[N=512] f[dtype=bf16] a[/b] [red]x"
     )

@@ -38,7 +38,7 @@ MISSING = (None, math.nan, math.inf, -math.inf)
     ],
 )
 def test_a_column_has_one_unit_and_its_smallest_value_is_at_least_one(values, unit):
-    """O9: the unit of a column is the one in which its smallest time is 1 or more."""
+    """The unit of a column is the one in which its smallest time is 1 or more."""
     assert time_unit(values) is unit
 
 

@@ -32,7 +32,7 @@ def test_evidence_that_is_missing_or_odd_is_no_error(evidence):
 
 
 def test_both_ways_of_being_not_warm_have_words():
-    """M10: still moving at the cap of the warm-up, or seen afterwards in the first windows."""
+    """Still moving at the cap of the warm-up, or seen afterwards in the first windows."""
     assert said("not warmed up", warmup_max_s=10.0) == (
         "still moving after 10 s of warm-up: see its state word"
     )

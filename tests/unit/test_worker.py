@@ -102,7 +102,7 @@ def test_a_gpu_is_taken_by_itself_and_identified(choose):
 
 
 def test_the_gpu_that_was_asked_for_is_made_torchs_current_one(choose):
-    """M13: the device is set in the thread that will time; an AMD card is one too."""
+    """The device is set in the thread that will time; an AMD card is one too."""
     torch = fake_torch(gpus=2, hip="6.2")
 
     device, reason, identity, _ = choose("cuda:1", torch)
@@ -184,7 +184,7 @@ def work(path, prepared=None, clock=None, **config):
 
 
 def test_a_file_is_imported_and_timed_in_one_thread(tmp_path):
-    """M13, M14: import, set-up and every timed call happen in the worker's own thread."""
+    """Import, set-up and every timed call happen in the worker's own thread."""
     path = tmp_path / "file.py"
     path.write_text(
         "import threading\n"
