@@ -22,6 +22,8 @@ _AGAIN = 20
 """New looks before what was said is looked at again."""
 _OFF_SHARE = 0.1
 """Less time off the CPU than this explains nothing."""
+_OFTEN = 0.1
+"""Share of the windows that must have lost time."""
 _FAULT_NS = 500.0
 """A page fault takes about as long: the kernel finds a page and clears it."""
 _FAULT_SHARE = 0.1
@@ -125,7 +127,7 @@ def _explain(looks: list[Usage]) -> list[Finding]:
     off_share = max(0.0, 1 - cpu / wall)
     # In how many windows: one long sleep of the machine is a stall, and has its own name.
     often = float((1 - table[:, 1] / np.maximum(table[:, 0], 1) > _OFF_SHARE / 2).mean())
-    if off_share > _OFF_SHARE and often > 0.25:
+    if off_share > _OFF_SHARE and often > _OFTEN:
         # A thread that is kept waiting by others gives its CPU up itself; nobody asks one that is
         # preempted, and a hypervisor takes it without any switch.
         is_own = waited >= len(looks) / 2 and waited >= preempted
@@ -137,7 +139,7 @@ def _explain(looks: list[Usage]) -> list[Finding]:
                 preempted_per_window=float(preempted / len(looks)),
             )
         )
-    fault_share = min(1.0, faults * _FAULT_NS / wall)
+    fault_share = min(1.0, faults * _FAULT_NS / max(cpu, 1.0))
     if fault_share > _FAULT_SHARE or disk >= len(looks) / 4:
         found.append(
             finding(
