@@ -17,6 +17,10 @@ HORIZON_S = 300.0
 FEWEST = 4
 """Levels a line takes at least."""
 Z_SLOW = 3.3
+"""Evidence that keeps a row from being settled."""
+Z_MOVING = 4.5
+FEWEST_MOVING = 6
+"""Evidence to call it drifting: a line is looked for at many lengths, every few seconds."""
 TEMP_SPAN_S = 90.0
 """A temperature has to have been flat for so long, where the times alone do not suffice."""
 TEMP_C_PER_MIN = 0.9
@@ -106,11 +110,12 @@ class SlowMemory:
         y = np.array([one.log_t for one in self._levels])
         lines = _lines(t, y)
         sure = [line for line in lines if abs(line.z) >= Z_SLOW]
+        moving = [x for x in lines[FEWEST_MOVING - FEWEST :] if abs(x.z) >= Z_MOVING]
         creeps = [line.slope_per_s * HORIZON_S for line in sure]
         return Outlook(
             to_come=min(_bound(line, k + FEWEST) for k, line in enumerate(lines)),
             creep=max(creeps, key=abs, default=0.0),
-            drifts=max((x.change for x in sure if _lasts(x, lines)), key=abs, default=0.0),
+            drifts=max((x.change for x in moving if _lasts(x, lines)), key=abs, default=0.0),
             within=float(y.max() - y.min()) / 2,
             held_s=(self._levels[-1].to_ns - self._levels[0].from_ns) / NS_PER_S,
             warms_c_per_min=self._warming(t),
