@@ -57,6 +57,21 @@ def sticky(
     return iid(rng, n, sd) * (1 + gap * (2.0 * mode - 1))
 
 
+def pink(rng: Generator, n: int, sd: float = 0.01, power: float = 1.0) -> FloatArray:
+    """1/f noise around 0, cut from eight times as much, so that it wanders beyond what is seen.
+
+    The only noise here that is added, not multiplied.
+    """
+    long = 8 * n
+    f = np.fft.rfftfreq(long)
+    size = np.zeros(f.size)
+    size[1:] = f[1:] ** (-power / 2)
+    waves = size * (rng.standard_normal(f.size) + 1j * rng.standard_normal(f.size))
+    x = np.fft.irfft(waves, long)
+    at = int(rng.integers(long - n))
+    return np.asarray(sd * (x / x.std())[at : at + n], np.float64)
+
+
 def quantised(rng: Generator, seconds: FloatArray, tick: float) -> FloatArray:
     """Times as a counter of period `tick` reads them, with a random phase."""
     start = rng.random(seconds.size) * 1000 * tick

@@ -17,7 +17,7 @@ def hinted(make: noise.NoiseMaker, tick: float = 0.0, n: int = 1000) -> int:
     hits = 0
     for seed in range(RUNS):
         x = make(np.random.default_rng(seed), n)
-        hits += find_modes(x, tick, n / correlation_time(x)) is not None
+        hits += find_modes(x, tick, n / correlation_time(x[-1024:])) is not None
     return hits
 
 
@@ -48,6 +48,25 @@ def test_a_lattice_is_not_called_modes() -> None:
 def test_two_modes_are_found(share: float, gap: float) -> None:
     """Evenly at 4 deviates, or a tenth of the samples at 8: in at least 90 of 100 runs."""
     assert hinted(lambda r, n: noise.bimodal(r, n, 0.005, share, gap)) >= 90
+
+
+@pytest.mark.parametrize("n", [400, 1000, 4000])
+@pytest.mark.parametrize(("gap", "at"), [(0.02, 0.5), (0.04, 0.8), (0.1, 0.3)])
+def test_a_level_that_changes_once_is_not_called_two_modes(n: int, gap: float, at: float) -> None:
+    """One step of 4 to 20 deviates, early or late in the window: never in 100 runs."""
+    assert hinted(lambda r, n: noise.iid(r, n, 0.005) * noise.step(n, gap, at), n=n) == 0
+
+
+def test_a_level_that_goes_and_comes_back_once_is_not_called_two_modes() -> None:
+    """A quarter of the samples in between are 4 % slower: a mode is come back to all the time."""
+    pulse = lambda n: np.where(abs(np.arange(n) / n - 0.5) < 0.125, 1.04, 1.0)
+
+    assert hinted(lambda r, n: noise.iid(r, n, 0.005) * pulse(n), n=4000) == 0
+
+
+def test_modes_that_are_kept_for_a_while_are_found() -> None:
+    """Each for 50 samples on average, over 4000: in at least 90 of 100 runs."""
+    assert hinted(lambda r, n: noise.sticky(r, n, 0.005, 50), n=4000) >= 90
 
 
 def test_the_modes_and_their_shares_are_told() -> None:

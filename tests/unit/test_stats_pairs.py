@@ -218,7 +218,7 @@ def test_a_control_that_differs_from_its_baseline_is_off() -> None:
 
 
 def test_the_whole_epoch_fits_into_bounded_memory() -> None:
-    """100 000 rounds are kept as at most 4096 means of neighbours, and all count."""
+    """100 000 rounds are kept as at most 2048 means of neighbours, and all count."""
     tracker = PairTracker()
     for part in np.array_split(np.arange(100_000.0), 321):
         tracker.add(part)

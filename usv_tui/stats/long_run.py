@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from usv_tui.stats.basics import FloatArray, correlation_time, madn, median
+from usv_tui.stats.basics import MAD_TO_SD, FloatArray, correlation_time, median, row_medians
 
-CLIP_SDS = 3.0
-"""Values further out than this from the median count as being there: nearly a mean on normal
-noise, nearly a median on stragglers."""
+CLIP_SDS = 5.0
+"""Values further out than this count as being there: nearly a mean on normal noise, nearly a median
+on stragglers."""
+BESIDE = 7
+"""Neighbours whose median is the level that stragglers are told from."""
 TAU_CAUTION = 0.9
 """Standard errors by which the correlation time is raised."""
 FEW_TURNS = 16.0
@@ -63,11 +65,32 @@ class LongRun(NamedTuple):
 
 
 def clipped(values: FloatArray, resolution: float = 0.0) -> FloatArray:
-    """The values with stragglers drawn in to 3 robust deviations (at least 4 timer steps)."""
-    centre = median(values)
-    scale = madn(values) or float(values.std())
+    """The values with stragglers drawn in towards the level around them.
+
+    So local that a level which was held only a while is no straggler. Never closer than four timer
+    steps.
+    """
+    deviation = values - _level(values)
+    scale = MAD_TO_SD * median(np.abs(deviation)) or float(deviation.std())
     limit = max(CLIP_SDS * scale, 4 * resolution)
-    return np.asarray(np.clip(values, centre - limit, centre + limit), np.float64)
+    return np.asarray(values - deviation + np.clip(deviation, -limit, limit), np.float64)
+
+
+def _level(values: FloatArray) -> FloatArray:
+    """Medians of seven neighbours each, and of three such in a row."""
+    size = min(BESIDE, values.size)
+    blocks = row_medians(values[: values.size // size * size].reshape(-1, size))
+    if blocks.size > 2:
+        # The ends have one neighbour; a line through the next two stands in for the other (Tukey).
+        before, after = np.empty_like(blocks), np.empty_like(blocks)
+        before[1:], after[:-1] = blocks[:-1], blocks[1:]
+        before[0] = 3 * blocks[1] - 2 * blocks[2]
+        after[-1] = 3 * blocks[-2] - 2 * blocks[-3]
+        blocks = np.minimum(
+            np.maximum(blocks, np.minimum(before, after)), np.maximum(before, after)
+        )
+    level = np.repeat(blocks, size)
+    return np.concatenate([level, np.full(values.size - level.size, blocks[-1])])
 
 
 def long_run(values: FloatArray, tau: float | None = None, resolution: float = 0.0) -> LongRun:

@@ -22,6 +22,12 @@ _REACH = 20.0
 """Bins cover this many robust deviations either side of the centre."""
 _SMALLEST_MASS = 0.04
 _DEPTH_SDS = 3.0
+_PARTS = 8
+_MIXED_PARTS = 4
+"""Of eight parts of the time at least so many must hold both modes: a level that changes once or
+twice is no mode, however far apart the levels are."""
+_PRESENT = 0.03
+"""Share of a part's samples that shows a mode in it."""
 
 
 class Modes(NamedTuple):
@@ -48,6 +54,8 @@ def find_modes(
     values: FloatArray, tick: float = 0.0, n_eff: float | None = None, seed: int = 0
 ) -> Modes | None:
     """Two modes, or None when one describes the values (or there are fewer than 200).
+
+    The values are in the order of time: a mode is a level that is come back to.
 
     `tick` is the timer's step in the unit of the values: they are dithered by it, so that a
     lattice is not taken for modes. `n_eff` below the number of values asks for a deeper valley.
@@ -86,9 +94,22 @@ def find_modes(
     first, second, share_high = found
     low_t = math.exp(low + (first + 0.5) * width)
     high_t = math.exp(low + (second + 0.5) * width)
-    if high_t - low_t < 3 * tick:
+    if high_t - low_t < 3 * tick or not _comes_back(x, low_t, high_t):
         return None
     return Modes(low_t, high_t, share_high)
+
+
+def _comes_back(x: FloatArray, low: float, high: float) -> bool:
+    """Both modes are seen all through the samples, which are in the order of time.
+
+    What lies in the middle half between the peaks counts for neither.
+    """
+    quarter = (high - low) / 4
+    mixed = 0
+    for part in np.array_split(x, _PARTS):
+        shares = (part < low + quarter).mean(), (part > high - quarter).mean()
+        mixed += min(shares) >= _PRESENT
+    return mixed >= _MIXED_PARTS
 
 
 def _smooth(counts: FloatArray, sd_bins: float) -> FloatArray:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from usv_tui.model import ClockRatio, Ratio
-from usv_tui.stats.basics import FloatArray, correlation_time, local_clip
+from usv_tui.stats.basics import FloatArray, correlation_time
 from usv_tui.stats.long_run import clipped, long_run
 from usv_tui.stats.pairs import (
     ALPHA,
@@ -23,7 +23,7 @@ from usv_tui.stats.pairs import (
     without_interval,
 )
 
-CAPACITY = 4096
+CAPACITY = 2048
 """Most values kept; then neighbours are averaged."""
 MOST_CHANGE = 1.5
 """An interval that jumps is not believed: from look to look it changes by at most this."""
@@ -75,10 +75,12 @@ class PairTracker:
         """Append the log ratios of further rounds, and the log of the clock they met."""
         clock = np.full(log_ratio.size, math.nan) if log_mhz is None else log_mhz
         good = np.isfinite(log_ratio)
+        if not good.any():
+            return
         self.total += int(good.sum())
         rounds = np.stack([log_ratio[good], clock[good]])
         if self._stride > 1:
-            rounds[0] = local_clip(rounds[0])
+            rounds[0] = clipped(rounds[0])
         rounds = np.concatenate([self._rest, rounds], axis=1)
         while True:
             # No more at once than what is thinned next holds.
@@ -102,7 +104,7 @@ class PairTracker:
 
     def _thin(self) -> None:
         before = self._kept[:, : self._n].copy()
-        before[0] = local_clip(before[0])
+        before[0] = clipped(before[0])
         after = _averaged(before, 2)
         variances = float(before[0].var()), float(after[0].var())
         self._gain *= min(max(variances[0] / variances[1], 1.0), 2.0) if variances[1] else 1.0

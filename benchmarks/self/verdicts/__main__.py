@@ -13,13 +13,13 @@ from collections.abc import Callable
 from benchmarks.self.verdicts.advice import advice
 from benchmarks.self.verdicts.cost import cost
 from benchmarks.self.verdicts.drift import attribution, drift_delay, drift_power, ever, settled
-from benchmarks.self.verdicts.ratios import coverage, decisions, modes, peeking, stopping
+from benchmarks.self.verdicts.ratios import decisions, modes, peeking, ratio_noise, stopping
 from benchmarks.self.verdicts.tables import Size
 
 SECTIONS: dict[str, Callable[[Size], None]] = {
     "advice": advice,
     "peeking": peeking,
-    "coverage": coverage,
+    "ratios": ratio_noise,
     "decisions": decisions,
     "drift": drift_power,
     "delay": drift_delay,

@@ -1,11 +1,13 @@
 """Ratios, runs that stop on them, and modes: coverage, false answers, time to an answer."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.self.verdicts.tables import Size, percent, rng_for, table
+from benchmarks.self.verdicts.ratio_noises import HELD_OUT, TUNED_ON, Family, independent
+from benchmarks.self.verdicts.tables import Size, percent, rng_for, table, wilson
 from tests.fakes import noise
 from usv_tui.model import Answer
 from usv_tui.stats import pairs
@@ -14,143 +16,162 @@ from usv_tui.stats.modes import find_modes
 from usv_tui.stats.pair_tracker import PairTracker
 from usv_tui.stats.stopping import Precision, StopRule, parse_until
 
-PAIRED: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
-    "iid 0.3 %": lambda r, n: noise.iid(r, n, 0.003),
-    "heavy tails": lambda r, n: noise.heavy(r, n, 0.003),
-    "two modes 30 %": lambda r, n: noise.bimodal(r, n, 0.003),
-    "two modes 50 %": lambda r, n: noise.bimodal(r, n, 0.003, 0.5),
-}
+SECOND = 100
+"""Rounds between two looks."""
+LONGEST = 4000
 
 
-def common(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:
-    """A disturbance that both rows of a round share."""
-    if kind == "ramp 5 %":
-        return noise.saturating(n, 0.05)
-    if kind == "step 4 %":
-        return noise.step(n, 0.04, 0.6)
-    if kind == "clock dither":
-        return noise.ar1(rng, n, 0.012, 0.97)
-    return np.ones(n)
+def ratio_noise(size: Size) -> None:
+    """One look and any look, on families that set thresholds and on families held out."""
+    for title, families in (
+        ("families that set thresholds", TUNED_ON),
+        ("families held out", HELD_OUT),
+    ):
+        one, live = [], []
+        for k, (name, family) in enumerate(families.items()):
+            one.append((name, *one_look(family, k, size.runs)))
+            live.append((name, *any_look(family, k, size.runs)))
+        print(f"### Ratio of equal rows, one look, {size.runs} runs each: {title}\n")
+        head = [f"{n} rounds: {what}" for n in (1000, LONGEST) for what in ("given", "covers", "±")]
+        table(("noise", *head), one)
+        print(
+            f"### Ratio of equal rows, {LONGEST // SECOND} looks {SECOND} rounds apart, "
+            f"{size.runs} runs each: {title}\n"
+        )
+        table(
+            (
+                "noise",
+                "ever faster/slower, not true of the rounds so far",
+                "not true in the long run",
+                "looks: same",
+                "still moves",
+                "not enough data",
+                "width changes by at most",
+            ),
+            live,
+        )
 
 
-def log_ratios(name: str, rng: np.random.Generator, n: int, ratio: float) -> np.ndarray:
-    """Per-round log ratios of two rows under a noise; `ratio` is the truth."""
-    if name in PAIRED:
-        a, b = PAIRED[name](rng, n), ratio * PAIRED[name](rng, n)
-    elif name.startswith("tick"):
-        a = noise.quantised(rng, 20e-6 * noise.iid(rng, n, 0.003), 0.5e-6)
-        b = noise.quantised(rng, 20e-6 * ratio * noise.iid(rng, n, 0.003), 0.5e-6)
-    elif name.startswith("AR"):
-        phi = float(name.split()[1])
-        return math.log(ratio) + 0.01 * noise.ar1_normal(rng, n, phi)
-    else:
-        shared = common(name, rng, n)
-        a, b = shared * noise.iid(rng, n, 0.003), ratio * shared * noise.iid(rng, n, 0.003)
-    return np.log(b) - np.log(a)
+def one_look(family: Family, k: int, runs: int) -> list[str]:
+    """Share of runs with enough independent rounds, and how many of their intervals hold 1."""
+    cells = []
+    for n in (1000, LONGEST):
+        hits, widths = 0, []
+        for run in range(runs):
+            made = family.make(rng_for(1, k, n, run), n)
+            r = pairs.paired_ratio(made.d, any_time=False, resolution=family.resolution)
+            if (r.n_eff or 0) < pairs.MIN_EFFECTIVE or r.moves:
+                continue
+            hits += (r.low or 1) <= 1 <= (r.high or 1)
+            widths.append(pairs.half_width(r) or math.nan)
+        width = f"{100 * float(np.median(widths)):.3f} %" if widths else "-"
+        cells += [percent(len(widths), runs, 0), wilson(hits, len(widths)), width]
+    return cells
 
 
-RATIO_NOISES = (
-    *PAIRED,
-    "ramp 5 %",
-    "step 4 %",
-    "clock dither",
-    "tick 0.5 us on 20 us",
-    "AR .5",
-    "AR .9",
-    "AR .97",
-)
-
-
-def coverage(size: Size) -> None:
-    """Coverage and width of the ratio's interval at 1000 rounds."""
-    rows = []
-    for k, name in enumerate(RATIO_NOISES):
-        cells: list[object] = [name]
-        for any_time in (True, False):
-            hit, widths = 0, []
-            for run in range(size.runs):
-                d = log_ratios(name, rng_for(1, k, run), 1000, 1.02)
-                tick = 0.5e-6 / 20e-6 if name.startswith("tick") else None
-                r = pairs.paired_ratio(d, any_time=any_time, resolution=tick)
-                if r.low is not None and r.high is not None:
-                    hit += r.low <= 1.02 <= r.high
-                    widths.append(pairs.half_width(r) or math.nan)
-            cells += [percent(hit, size.runs), f"±{100 * float(np.median(widths)):.3f} %"]
-        rows.append(cells)
-    print("### Interval of the ratio at 1000 rounds, truth 1.02\n")
-    table(("noise", "live: covers", "width", "one look: covers", "width"), rows)
+def any_look(family: Family, k: int, runs: int) -> list[str]:
+    """What is said over a run, and how often it is ever wrong."""
+    wrong = [0, 0]
+    said: Counter[Answer] = Counter()
+    change = 1.0
+    for run in range(runs):
+        made = family.make(rng_for(2, k, run), LONGEST)
+        so_far = np.cumsum(made.level) / np.arange(1, LONGEST + 1)
+        tracker, last, seen = PairTracker(), None, [False, False]
+        for end in range(SECOND, LONGEST + 1, SECOND):
+            tracker.add(made.d[end - SECOND : end])
+            r = tracker.ratio(resolution=family.resolution)
+            said[r.answer] += 1
+            sign = {Answer.FASTER: -1, Answer.SLOWER: 1}.get(r.answer, 0)
+            seen[0] |= sign != 0 and sign * so_far[end - 1] < math.log1p(pairs.BAND)
+            seen[1] |= sign != 0
+            width = pairs.half_width(r)
+            if width and last:
+                change = max(change, width / last, last / width)
+            last = width
+        wrong = [w + s for w, s in zip(wrong, seen, strict=True)]
+    looks = said.total()
+    return [
+        wilson(wrong[0], runs),
+        wilson(wrong[1], runs),
+        *(percent(said[a], looks, 0) for a in (Answer.SAME, Answer.MOVING, Answer.UNDECIDED)),
+        f"{change:.2f}x",
+    ]
 
 
 def peeking(size: Size) -> None:
-    """False verdicts of A/A when the verdict is read after every round."""
+    """False verdicts of A/A when the verdict is read after every round, without a band."""
     rows = []
     rounds = 2000
-    for k, name in enumerate(RATIO_NOISES):
-        false_band = false_zero = 0
+    for k, (name, family) in enumerate(TUNED_ON.items()):
+        wrong = 0
         for run in range(size.runs):
-            d = log_ratios(name, rng_for(2, k, run), rounds, 1.0)
-            tick = 0.5e-6 / 20e-6 if name.startswith("tick") else None
-            hits = look_each_round(d, tick)
-            false_band += hits[0]
-            false_zero += hits[1]
-        rows.append((name, percent(false_band, size.runs), percent(false_zero, size.runs)))
-    print(f"### A/A, verdict read after each of {rounds} rounds: ever FASTER or SLOWER\n")
-    table(("noise", "band ±0.5 % (as shipped)", "no band at all"), rows)
+            d = family.make(rng_for(13, k, run), rounds).d
+            wrong += look_often(d, family.resolution)
+        rows.append((name, wilson(wrong, size.runs)))
+    print(f"### A/A without any band, read after every 5th of {rounds} rounds: ever wrong\n")
+    table(("noise", "ever FASTER or SLOWER"), rows)
 
 
-def look_each_round(d: np.ndarray, resolution: float | None) -> tuple[bool, bool]:
-    """Whether any look was wrong, with the band and without."""
+def look_often(d: np.ndarray, resolution: float | None) -> bool:
+    """Whether any look is wrong when there is no band at all."""
     tracker = PairTracker()
-    wrong = [False, False]
-    for i in range(d.size):
-        tracker.add(d[i : i + 1])
-        if i < 20:
-            continue
+    for i in range(0, d.size, 5):
+        tracker.add(d[i : i + 5])
         ratio = tracker.ratio(band=0.0, resolution=resolution)
         if ratio.answer in (Answer.FASTER, Answer.SLOWER):
-            wrong[1] = True
-            ratio = tracker.ratio(resolution=resolution)
-            if ratio.answer in (Answer.FASTER, Answer.SLOWER):
-                wrong[0] = True
-                break
-    return wrong[0], wrong[1]
+            return True
+    return False
 
 
 def decisions(size: Size) -> None:
-    """Rounds until the answer is right, by true difference."""
+    """Rounds until there is an answer, beside an interval of order statistics for one look."""
     rows = []
     for ratio, want in ((1.0, Answer.SAME), (1.01, Answer.SLOWER), (1.02, Answer.SLOWER)):
-        for sd in (0.003, 0.01):
-            needed, wrong = [], 0
+        for sd in (0.003, 0.01, 0.03):
+            needed, order, wrong = [], [], 0
             for run in range(size.runs):
                 rng = rng_for(3, round(ratio * 100), round(sd * 1000), run)
-                d = np.log(noise.iid(rng, 8000, sd) / noise.iid(rng, 8000, sd) * ratio)
-                found = first_answer(d)
-                wrong += found is not None and found[1] is not want
-                needed.append(8000 if found is None else found[0])
+                d = math.log(ratio) + independent(rng, 8000, sd)
+                found = first_answer(lambda n, d=d: pairs.paired_ratio(d[:n]).answer)
+                wrong += found[1] not in (want, Answer.UNDECIDED)
+                needed.append(found[0])
+                order.append(first_answer(lambda n, d=d: order_answer(d[:n]))[0])
             rows.append(
                 (
                     f"{ratio:.2f}",
                     f"{100 * sd:.1f} %",
                     want.value,
-                    f"{np.median(needed):.0f}",
+                    f"{np.mean(needed):.0f}",
                     f"{np.quantile(needed, 0.95):.0f}",
-                    percent(wrong, size.runs),
+                    f"{np.mean(order):.0f}",
+                    wilson(wrong, size.runs),
                 )
             )
     print("### Rounds until there is an answer\n")
-    table(("true ratio", "noise a side", "answer", "median", "95 %", "wrong"), rows)
+    head = ("true ratio", "noise a side", "answer", "mean", "95 %", "one look, order", "wrong")
+    table(head, rows)
 
 
-def first_answer(d: np.ndarray) -> tuple[int, Answer] | None:
-    """(rounds, answer) of the first answer when read every 10 rounds."""
-    tracker = PairTracker()
-    for i in range(0, d.size, 10):
-        tracker.add(d[i : i + 10])
-        found = tracker.ratio().answer
-        if found is not Answer.UNDECIDED:
-            return i + 10, found
-    return None
+def order_answer(d: np.ndarray) -> Answer:
+    """What a median between order statistics says that is right for a single look only."""
+    found = pairs.median_interval(d, any_time=False, tau=1.0)
+    assert found is not None
+    return pairs.answer(found.low, found.high, found.n_eff)
+
+
+SAID = (Answer.FASTER, Answer.SLOWER, Answer.SAME)
+
+
+def first_answer(look: Callable[[int], Answer], most: int = 8000) -> tuple[int, Answer]:
+    """(rounds, answer) of the first answer when read at every 5 % more rounds."""
+    n = 20
+    while n < most:
+        said = look(n)
+        if said in SAID:
+            return n, said
+        n += max(5, n // 20)
+    return most, Answer.UNDECIDED
 
 
 def stopping(size: Size) -> None:
@@ -189,14 +210,16 @@ def stopping(size: Size) -> None:
 
 
 def run_until(d: np.ndarray, rule: StopRule) -> tuple[int, pairs.Ratio] | None:
-    """(rounds, ratio) when the rule ends a run that is looked at every 20 rounds."""
+    """(rounds, ratio) when the rule ends a run that is looked at every 100 rounds."""
     tracker = PairTracker()
-    for i in range(0, d.size, 20):
-        tracker.add(d[i : i + 20])
+    for i in range(0, d.size, 100):
+        tracker.add(d[i : i + 100])
         ratio = tracker.ratio()
-        precision = Precision(1, pairs.half_width(ratio), ratio.n, ratio.n_eff or 0.0)
+        precision = Precision(
+            1, pairs.half_width(ratio), ratio.n, ratio.n_eff or 0.0, moves=ratio.moves
+        )
         if rule.update([precision], 0.0).is_done:
-            return i + 20, ratio
+            return i + 100, ratio
     return None
 
 
@@ -218,13 +241,18 @@ def modes(size: Size) -> None:
         "8 sd, 10 %": (lambda r, n: noise.bimodal(r, n, 0.005, 0.1, 0.04), 0),
         "8 sd, 5 %": (lambda r, n: noise.bimodal(r, n, 0.005, 0.05, 0.04), 0),
         "sticky, dwell 50": (lambda r, n: noise.sticky(r, n, 0.005, 50), 0),
+        "one step of 8 sd": (lambda r, n: noise.iid(r, n, 0.005) * noise.step(n, 0.04), 0),
+        "one step of 4 sd": (lambda r, n: noise.iid(r, n, 0.005) * noise.step(n, 0.02, 0.7), 0),
     }
     rows = []
     for k, (name, (make, tick)) in enumerate(shapes.items()):
-        hits = 0
-        for run in range(size.runs):
-            x = make(rng_for(9, k, run), 1000)
-            hits += find_modes(x, tick, 1000 / correlation_time(x)) is not None
-        rows.append((name, percent(hits, size.runs)))
-    print("### Two modes hinted at, 1000 samples\n")
-    table(("samples", "hinted"), rows)
+        cells: list[object] = [name]
+        for n in (1000, LONGEST):
+            hits = 0
+            for run in range(size.runs):
+                x = make(rng_for(9, k, n, run), n)
+                hits += find_modes(x, tick, n / correlation_time(x)) is not None
+            cells.append(wilson(hits, size.runs))
+        rows.append(cells)
+    print("### Two modes hinted at\n")
+    table(("samples", "of 1000", f"of {LONGEST}"), rows)

@@ -1,0 +1,167 @@
+"""Noises of a ratio whose truth is known: families that set thresholds, and families held out.
+
+Each makes the log ratios of rounds, and the noise-free log ratio of each (its long-run mean is 0).
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.fakes import noise
+
+Generator = np.random.Generator
+
+
+class Rounds(NamedTuple):
+    """Log ratios, and what they would be without noise."""
+
+    d: np.ndarray
+    level: np.ndarray
+
+
+class Family(NamedTuple):
+    """One kind of noise."""
+
+    make: Callable[[Generator, int], Rounds]
+    resolution: float | None = None
+    """The timer's relative step where it limits."""
+
+
+def still(make: Callable[[Generator, int], np.ndarray], **options: float) -> Family:
+    """Two rows with the same noise, each its own."""
+
+    def rounds(rng: Generator, n: int) -> Rounds:
+        return Rounds(np.log(make(rng, n) / make(rng, n)), np.zeros(n))
+
+    return Family(rounds, **options)
+
+
+def correlated(path: Callable[[Generator, int], np.ndarray], white: float = 0.0) -> Family:
+    """A log ratio that is noise itself, with independent noise (of each row) on it."""
+
+    def rounds(rng: Generator, n: int) -> Rounds:
+        return Rounds(path(rng, n) + independent(rng, n, white), np.zeros(n))
+
+    return Family(rounds)
+
+
+def clocked(
+    clock: Callable[[Generator, int], np.ndarray], exponents_apart: float, white: float = 0.003
+) -> Family:
+    """Rows that follow a common log clock by different exponents."""
+
+    def rounds(rng: Generator, n: int) -> Rounds:
+        level = -exponents_apart * clock(rng, n)
+        return Rounds(level + independent(rng, n, white), level)
+
+    return Family(rounds)
+
+
+def independent(rng: Generator, n: int, sd: float) -> np.ndarray:
+    """The difference of two rows' independent noise."""
+    return sd * math.sqrt(2) * rng.standard_normal(n)
+
+
+def common(shape: Callable[[Generator, int], np.ndarray]) -> Family:
+    """A disturbance that both rows of a round share."""
+
+    def rounds(rng: Generator, n: int) -> Rounds:
+        shared = shape(rng, n)
+        a, b = shared * noise.iid(rng, n, 0.003), shared * noise.iid(rng, n, 0.003)
+        return Rounds(np.log(b / a), np.zeros(n))
+
+    return Family(rounds)
+
+
+def ticked(tick_s: float, long_s: float) -> Family:
+    """Two rows of a length, as a coarse timer reads them."""
+
+    def make(rng: Generator, n: int) -> np.ndarray:
+        return noise.quantised(rng, long_s * noise.iid(rng, n, 0.003), tick_s)
+
+    return still(make, resolution=tick_s / long_s)
+
+
+def steps(rng: Generator, n: int, dwell: int, sd: float) -> np.ndarray:
+    """A level that is drawn afresh after `dwell` rounds on average: a power cap that moves."""
+    change = rng.random(n) < 1 / dwell
+    return sd * rng.standard_normal(n)[np.maximum.accumulate(np.where(change, np.arange(n), 0))]
+
+
+def turns(rng: Generator, n: int) -> np.ndarray:
+    """A clock that swings by +-2 % within 600 rounds."""
+    return 0.02 * np.sin(2 * np.pi * (np.arange(n) / 600 + rng.random()))
+
+
+def hops(rng: Generator, n: int) -> np.ndarray:
+    """A clock that hops between three levels 1.5 % apart."""
+    change = np.where(rng.random(n) < 1 / 40, rng.integers(-1, 2, n), 9)
+    last = np.maximum.accumulate(np.where(change < 9, np.arange(n), 0))
+    return 0.015 * np.where(change[last] < 9, change[last], 0)
+
+
+def ringing(rng: Generator, n: int) -> np.ndarray:
+    """AR(2) noise with a period of 40 rounds."""
+    x = np.zeros(n + 200)
+    a = 2 * 0.97 * math.cos(2 * math.pi / 40)
+    e = rng.standard_normal(n + 200)
+    for i in range(2, x.size):
+        x[i] = a * x[i - 1] - 0.97**2 * x[i - 2] + e[i]
+    return 0.01 * x[200:] / x[200:].std()
+
+
+def stalling(rng: Generator, n: int) -> np.ndarray:
+    """5 % of the calls take up to 30 times as long."""
+    late = rng.random(n) < 0.05
+    return noise.iid(rng, n, 0.003) * np.where(late, rng.uniform(2, 30, n), 1.0)
+
+
+def ar(phi: float, sd: float = 0.01) -> Callable[[Generator, int], np.ndarray]:
+    """An AR(1) path."""
+    return lambda rng, n: sd * noise.ar1_normal(rng, n, phi)
+
+
+def sticky(dwell: int) -> Family:
+    """One of two rows has two modes 4 % apart that it keeps for `dwell` rounds on average."""
+    return correlated(lambda r, n: np.log(noise.sticky(r, n, 0.003, dwell)), 0.003)
+
+
+TUNED_ON = {
+    "iid 0.3 %": still(lambda r, n: noise.iid(r, n, 0.003)),
+    "iid 3 %": still(lambda r, n: noise.iid(r, n, 0.03)),
+    "heavy tails": still(lambda r, n: noise.heavy(r, n, 0.003)),
+    "two modes 30 %": still(lambda r, n: noise.bimodal(r, n, 0.003)),
+    "two modes 50 %": still(lambda r, n: noise.bimodal(r, n, 0.003, 0.5)),
+    "ramp 5 %": common(lambda _, n: noise.saturating(n, 0.05)),
+    "step 4 %": common(lambda _, n: noise.step(n, 0.04, 0.6)),
+    "clock dither": common(lambda r, n: noise.ar1(r, n, 0.012, 0.97)),
+    "tick 0.5 us on 20 us": ticked(0.5e-6, 20e-6),
+    "AR .5": correlated(ar(0.5)),
+    "AR .9": correlated(ar(0.9)),
+    "AR .97": correlated(ar(0.97)),
+    "AR .99": correlated(ar(0.99)),
+    "sticky 20": sticky(20),
+    "sticky 100": sticky(100),
+    "5 % stalls": still(stalling),
+    "1/f": correlated(lambda r, n: noise.pink(r, n, 0.01)),
+    "exponents .5 apart, slow dither": clocked(ar(0.995, 0.012), 0.5),
+    "exponents .5 apart, cap moves": clocked(lambda r, n: steps(r, n, 300, 0.02), 0.5),
+}
+"""Families that were looked at while thresholds were chosen."""
+
+HELD_OUT = {
+    "Laplace": still(lambda r, n: np.exp(r.laplace(0, 0.003, n))),
+    "three modes, sticky 40": correlated(hops, 0.003),
+    "tick 0.1 us on 3 us": ticked(0.1e-6, 3e-6),
+    "AR .95 under as much white": correlated(ar(0.95, 0.005), 0.0035),
+    "ringing": correlated(ringing),
+    "1/f^0.7 under white": correlated(lambda r, n: noise.pink(r, n, 0.004, 0.7), 0.003),
+    "exponents .3 apart, clock swings": clocked(turns, 0.3),
+    "exponents .4 apart, clock hops": clocked(hops, 0.4),
+    "exponents .9 apart, cap moves fast": clocked(lambda r, n: steps(r, n, 60, 0.02), 0.9),
+    "exponents .2 apart, slow dither": clocked(ar(0.998, 0.015), 0.2),
+    "sticky 40": sticky(40),
+}
+"""Families that were made when the thresholds stood, and changed none."""
