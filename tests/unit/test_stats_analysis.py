@@ -248,11 +248,25 @@ def test_the_latest_round_waits_until_it_is_complete() -> None:
     rows = [row(0, seconds=2), row(1, seconds=2)]
     analyst = Analyst()
     open_end = analyst.update(rows, still(), 2 * S)
-    final = analyst.update(rows, still(), 3 * S, is_final=True)
+    final = analyst.update(rows, still(), 3 * S, whole=still())
 
     assert open_end.rows[1].ratio is not None
     assert final.rows[1].ratio is not None
     assert (open_end.rows[1].ratio.n, final.rows[1].ratio.n) == (399, 400)
+
+
+def test_the_last_look_says_the_same_whatever_was_looked_at_before() -> None:
+    """A finished run's ratio and interval are told from its rounds alone, and each row's modes."""
+    noise_ns = np.random.default_rng(0).normal(0, 1e5, 200)
+    noise_ns[30:] /= 100
+    rows = [row(0, seconds=1), row(1, seconds=1, window_ns=(1e6 + noise_ns).astype(np.int64))]
+    rows += [row(bench, seconds=1) for bench in range(2, 6)]
+    looked, unlooked = Analyst(), Analyst()
+    looked.update([until(r, S // 8) for r in rows], still(), S // 8)
+    a, b = (analyst.update(rows, still(), S, whole=still()) for analyst in (looked, unlooked))
+
+    assert [r.ratio for r in a.rows.values()] == [r.ratio for r in b.rows.values()]
+    assert [r.modes for r in a.rows.values()] == [r.modes for r in b.rows.values()]
 
 
 def test_rounds_are_paired_once_whatever_the_pace_of_asking() -> None:

@@ -404,13 +404,14 @@ class Store:
             base = self.baseline_of(row)
             rows.append(row.data(base.info.bench if base else None, tick_ns))
         locked = self._clocks.in_force_mhz
+        epoch_ns = self._epochs[-1].from_ns if self._epochs else 0
         analysis = self._analyst.update(
             rows,
-            self._telemetry_data(now_ns),
+            self._telemetry_data(now_ns, now_ns - _LOOK_BACK_NS),
             now_ns,
-            epoch_ns=self._epochs[-1].from_ns if self._epochs else 0,
+            epoch_ns=epoch_ns,
             locked_mhz=locked,
-            is_final=is_final,
+            whole=self._telemetry_data(now_ns, epoch_ns) if is_final else None,
         )
         self._weigh_energy(now_ns, everything=is_final)
         for bench, found in analysis.rows.items():
@@ -484,10 +485,10 @@ class Store:
             mhz[in_stream] = self.probe_mhz.view()[nearest[in_stream]]
         return mhz, in_stream
 
-    def _telemetry_data(self, now_ns: int) -> TelemetryData:
-        """The last minute of readings; the clock is the stream's own where it was measured."""
+    def _telemetry_data(self, now_ns: int, from_ns: int) -> TelemetryData:
+        """Readings since then; the clock is the stream's own where it was measured."""
         columns = self.telemetry_columns
-        part = columns.between(now_ns - _LOOK_BACK_NS, now_ns + 1)
+        part = columns.between(from_ns, now_ns + 1)
         t_ns: IntArray = columns.t_ns.view()[part]  # type: ignore[assignment]
         if not len(t_ns):
             return TelemetryData.none()
@@ -495,7 +496,7 @@ class Store:
         probe = None
         if self.probe_t_ns.n:
             times: IntArray = self.probe_t_ns.view()  # type: ignore[assignment]
-            first = int(np.searchsorted(times, now_ns - _LOOK_BACK_NS))
+            first = int(np.searchsorted(times, from_ns))
             probe = Probe(times[first:], self.probe_mhz.view()[first:])  # type: ignore[arg-type]
         reading, device = self._reading, self._device
         sensor = device.sensors.get("sm_mhz") if device is not None else None

@@ -177,14 +177,18 @@ class Analyst:
         *,
         epoch_ns: int = 0,
         locked_mhz: int | None = None,
-        is_final: bool = False,
+        whole: TelemetryData | None = None,
     ) -> Analysis:
         """Everything about the epoch that began at `epoch_ns`.
 
-        `locked_mhz` is the lock of ours in force. `is_final` says that no sample will follow, so
-        that the last round counts as complete.
+        `locked_mhz` is the lock of ours in force. The readings of the `whole` epoch are given when
+        no sample will follow: then the last round is complete, and the ratios are told from all
+        rounds at once, so that they do not depend on when one looked before.
         """
         self._epoch_ns = epoch_ns
+        is_final = whole is not None
+        if is_final:
+            self._forget_looks()
         from_ns = max(epoch_ns, _window_start(rows, now_ns))
         most = max(FEWEST_SAMPLES, min(MOST_SAMPLES, SAMPLE_BUDGET // max(len(rows), 1)))
         seen = [self._see(row, from_ns, now_ns + 1, most) for row in rows]
@@ -201,10 +205,10 @@ class Analyst:
             is_shared=telemetry.is_shared,
         )
         self._keep_lag(clock, details, now_ns)
-        self._find_modes(seen)
+        self._find_modes(seen, len(seen) if is_final else MODE_ROWS)
         if locked_mhz is None:
             self._note_solo(seen, telemetry, now_ns)
-        ratios = self._ratios(rows, seen, telemetry, epoch_ns, is_final=is_final)
+        ratios = self._ratios(rows, seen, whole or telemetry, epoch_ns, is_final=is_final)
         out: dict[int, RowAnalysis] = {}
         for s, drift, detail in zip(seen, drifts, details, strict=True):
             bench = s.row.bench
@@ -311,16 +315,22 @@ class Analyst:
         lag_ns = next((lag_ns for lag_ns in told if lag_ns is not None), None)
         self._lag = None if lag_ns is None else (lag_ns / NS_PER_S, now_ns)
 
+    def _forget_looks(self) -> None:
+        """Intervals are eased from look to look, and a timer's step is taken from the first one."""
+        self._book.reset()
+        for known in self._known.values():
+            known.tick_ns = 0.0
+
     def _of(self, row: RowData) -> _Known:
         known = self._known.get(row.bench)
         if known is None:
             known = self._known[row.bench] = _Known()
         return known
 
-    def _find_modes(self, seen: list[_Seen]) -> None:
+    def _find_modes(self, seen: list[_Seen], most: int) -> None:
         """A few rows each time, in turn."""
         count = len(seen)
-        for k in range(min(MODE_ROWS, count)):
+        for k in range(min(most, count)):
             s = seen[(self._turn + k) % count]
             values = s.cut.seconds
             known = self._of(s.row)
