@@ -119,7 +119,7 @@ class Narration:
 def exit_code(session: LiveSession, signal_number: int) -> int:
     """128+n after a signal, else what the session is worth."""
     code = session.exit_code()
-    if signal_number and code in (ExitCode.OK, ExitCode.BENCH_FAILED):
+    if signal_number and code in (ExitCode.OK, ExitCode.BENCH_FAILED, ExitCode.CLOCKS_REFUSED):
         return 128 + signal_number
     return int(code)
 

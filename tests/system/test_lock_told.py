@@ -20,6 +20,7 @@ from usv_tui.model import ClockUndo
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = 'import time\nBENCHMARKS = {"a": lambda: time.sleep(2e-4), "b": lambda: time.sleep(3e-4)}\n'
+LOCK = "nvmlDeviceSetGpuLockedClocks"
 RESET = "nvmlDeviceResetGpuLockedClocks"
 NO_RIGHTS = 4
 
@@ -153,6 +154,44 @@ def test_a_refused_reset_is_never_called_a_success(runs: list[Run], tmp_path: Pa
     assert [n["code"] for n in end.data["notices"] if n["level"] == "error"] == ["unlock failed"]
 
 
+@pytest.mark.parametrize(
+    ("lock", "file", "code"),
+    [
+        ("1410", FILE, 7),
+        ("advice", FILE, 7),
+        ("1410", f"{FILE}BENCHMARKS['bad'] = lambda: 1 / 0\n", 1),
+    ],
+    ids=["refused", "no advice", "and a row that fails"],
+)
+def test_a_lock_that_was_asked_for_and_did_not_happen_is_no_success(
+    runs: list[Run], tmp_path: Path, lock: str, file: str, code: int
+) -> None:
+    """The run is measured to its end; table and JSON say `refused`, and so does the exit code."""
+    run = Run(tmp_path, "--max-time", "1", lock=lock)
+    runs.append(run)
+    run.board.script(**{LOCK: NO_RIGHTS})
+    (tmp_path / "file.py").write_text(file)
+
+    end = run.start("measuring").finish()
+
+    assert end.code == code
+    assert run.board.is_free
+    assert "refused: " in end.clocks
+    assert "refused: " in end.data["clocks_words"]
+    assert [n["code"] for n in end.data["notices"] if "lock" in n["code"]] == ["lock refused"]
+    assert end.data["rows"][0]["statistics"]["n"] > 0
+
+
+def test_after_a_signal_a_refused_lock_is_no_news(runs: list[Run], tmp_path: Path) -> None:
+    """Somebody who ends the run by hand is told that it was ended by hand."""
+    run = Run(tmp_path, lock="advice")
+    runs.append(run)
+
+    run.start("measuring").send(signal.SIGINT)
+
+    assert run.finish().code == 130
+
+
 def test_a_killed_guardian_is_told_and_replaced(runs: list[Run], tmp_path: Path) -> None:
     """The run goes on under a new guardian, which does its work after a kill -9."""
     run = started(runs, tmp_path, "--max-time", "60")
@@ -211,7 +250,7 @@ def test_a_record_that_cannot_be_removed_costs_a_note_only(runs: list[Run], tmp_
 
 
 def test_no_journal_no_lock(runs: list[Run], tmp_path: Path) -> None:
-    """Where no record can be kept, the card is not touched: one line, and the run goes on."""
+    """Where no record can be kept, the card is not touched: one line, the run goes on, exit 7."""
     place = tmp_path / "state" / "usv-tui"
     place.mkdir(parents=True)
     (place / "clocks").write_text("not a directory")
@@ -219,7 +258,7 @@ def test_no_journal_no_lock(runs: list[Run], tmp_path: Path) -> None:
 
     end = run.finish()
 
-    assert end.code == 0
+    assert end.code == 7
     assert run.board.calls == []
     assert "cannot keep a journal of locks" in end.out
     assert "Traceback" not in end.err

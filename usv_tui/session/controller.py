@@ -510,6 +510,8 @@ class LiveSession:
         store = self.store
         if store.failed or store.refused or store.unsampled or not self.has_samples:
             return ExitCode.BENCH_FAILED
+        if self.desk is not None and self.desk.unmet:
+            return ExitCode.CLOCKS_REFUSED
         if self.is_inconclusive:
             return ExitCode.INCONCLUSIVE
         return ExitCode.OK

@@ -59,6 +59,8 @@ class ClockDesk:
         """
         self.failure = ""
         """Why the clocks could not be given back; empty when they were."""
+        self.unmet = wanted
+        """What was to be locked from the start and has not been; empty once it was."""
         self.on_wait: Callable[[], object] = lambda: None
         """Called when the end has waited for the driver for a second."""
         self._make = make_controller
@@ -311,10 +313,10 @@ class ClockDesk:
             controller = self._make(info)
             self._tell(known_state(controller))
         except UsvError as error:
-            evidence = f"not locked: {error}" if self._wanted else ""
-            self._tell(ClockState(reason=str(error), evidence=evidence))
+            self._tell(ClockState(reason=str(error)))
             if self._wanted:
-                self._say("lock refused", str(error))
+                self._wanted = ""
+                self._refuse(str(error))
             return
         self._controller = controller
         wanted = self._wanted
@@ -348,7 +350,7 @@ class ClockDesk:
         if lease is not self._lease:
             self._lease, self._guardians, self._is_watched = lease, 0, True
         self._free = None
-        self.failure = ""
+        self.failure = self.unmet = ""
         self._tell_notes(lease)
         self._tell(lease.state)
         self._commands.append(Command("ramp", f"locked at {lease.sm_mhz} MHz"))
