@@ -113,7 +113,7 @@ def test_a_hang_that_holds_the_interpreter_is_survived_by_isolation(program, sta
 
     assert code == 143
     assert seconds < SOON_S
-    assert samples(program.export(), "good") > 50
+    assert samples(program.export(), "good") > 10
 
 
 def test_a_signal_while_the_file_is_imported_ends_the_program(program, start):

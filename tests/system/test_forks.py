@@ -1,6 +1,7 @@
 """Processes that user code starts are the user's: nothing of ours lives on in them."""
 
 import json
+import tempfile
 
 import pytest
 
@@ -31,6 +32,8 @@ def twice(value):
 def run(tmp_path):
     """Run a benchmark file; (what is left of the run, what its code reported)."""
     program = Program(tmp_path)
+    # The address of a fork server's socket must fit into a hundred characters.
+    program.environment["TMPDIR"] = tempfile.gettempdir()
 
     def go(source, *arguments):
         file = program.write(HEAD + source)

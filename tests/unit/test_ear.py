@@ -31,9 +31,13 @@ def test_a_warning_is_the_rows_that_gave_it() -> None:
     assert told == [(1, "falls back to math")]
 
 
-def test_what_torch_logs_reaches_the_row_too() -> None:
-    """A recompile limit is logged, not warned of."""
+@pytest.mark.parametrize("hands_on", [True, False])
+def test_what_torch_logs_reaches_the_row_too(
+    monkeypatch: pytest.MonkeyPatch, *, hands_on: bool
+) -> None:
+    """A recompile limit is logged, not warned of, and torch's own loggers keep it to themselves."""
     logger = logging.getLogger("torch._dynamo.convert_frame")
+    monkeypatch.setattr(logging.getLogger("torch._dynamo"), "propagate", hands_on)
 
     told = heard(lambda: logger.warning("torch._dynamo hit config.%s", "recompile_limit"))
 

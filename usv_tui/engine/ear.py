@@ -70,11 +70,23 @@ def listening(tell: Tell) -> Iterator[None]:
         show(message, category, filename, lineno, file, line)
 
     warnings.showwarning = shown
-    logger = logging.getLogger("torch")
-    logger.addHandler(ear)
+    loggers = _torch_loggers()
+    for logger in loggers:
+        logger.addHandler(ear)
     try:
         yield
     finally:
-        logger.removeHandler(ear)
+        for logger in loggers:
+            logger.removeHandler(ear)
         if warnings.showwarning is shown:
             warnings.showwarning = show
+
+
+def _torch_loggers() -> list[logging.Logger]:
+    """Torch's own logger, and those below it that do not hand on what they are told."""
+    known = list(logging.root.manager.loggerDict.items())
+    return [logging.getLogger("torch")] + [
+        logger
+        for name, logger in known
+        if name.startswith("torch.") and isinstance(logger, logging.Logger) and not logger.propagate
+    ]
