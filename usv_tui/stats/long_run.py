@@ -94,13 +94,17 @@ def _level(values: FloatArray) -> FloatArray:
 
 
 def long_run(values: FloatArray, tau: float | None = None, resolution: float = 0.0) -> LongRun:
-    """Judge a non-empty series without NaN, oldest first; `tau` is its correlation time if known.
+    """Judge a non-empty series without NaN, oldest first; `tau`: its correlation time if known."""
+    return of_clipped(clipped(values, resolution), tau)
+
+
+def of_clipped(x: FloatArray, tau: float | None = None) -> LongRun:
+    """`long_run` of a series whose stragglers are drawn in already.
 
     Costs a few passes over the values; the correlation time is the dearest part.
     """
-    x = clipped(values, resolution)
     n = x.size
-    mean = float(x.mean())
+    mean = float(x.sum()) / n
     x = x - mean
     variance = float(x @ x) / max(n - 1, 1)
     tau = correlation_time(x, ranked=False) if tau is None else max(tau, 1.0)
@@ -109,11 +113,13 @@ def long_run(values: FloatArray, tau: float | None = None, resolution: float = 0
         n_eff = variance * n / own if own > 0 else float(n)
         return LongRun(mean, own / n, 0.0, n_eff, 1.0, 1.0, 0.0)
     size = n // STRETCHES
-    y = x[n - size * STRETCHES :].reshape(STRETCHES, size).mean(axis=1)
+    y = x[n - size * STRETCHES :].reshape(STRETCHES, size) @ np.full(size, 1 / size)
+    y -= float(y.sum()) / STRETCHES
     wander, travel = _wander(y)
-    excess, growth = size * wander / own, wander / (float(y.var(ddof=1)) or math.inf)
+    short = float(y @ y) / (STRETCHES - 1)
+    excess, growth = size * wander / own, wander / (short or math.inf)
     third = STRETCHES // 3
-    change = abs(float(y[-third:].mean() - y[:third].mean()))
+    change = abs(float(y[-third:].sum() - y[:third].sum())) / third
     noise = math.sqrt(2 * own / (third * size))
     total = own * (1 + CHARGE * max(0.0, excess - SLACK))
     shift = max(0.0, change - TREND_SDS * noise) / 2
@@ -132,9 +138,10 @@ def _caution(n: int, tau: float) -> float:
 def _wander(y: FloatArray) -> tuple[float, float]:
     """The largest variance (times length in y) of the means of long stretches, and their range.
 
-    From overlapping stretches, so that it does not depend on where they are cut.
+    `y` has a mean of 0. The stretches overlap, so that it does not matter where they are cut.
     """
-    sums = np.concatenate([[0.0], np.cumsum(y - y.mean())])
+    sums = np.zeros(y.size + 1)
+    np.cumsum(y, out=sums[1:])
     largest, travel = 0.0, 0.0
     for scale in SLOW_SCALES:
         means = (sums[scale:] - sums[:-scale]) / scale

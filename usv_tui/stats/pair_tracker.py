@@ -11,14 +11,14 @@ import numpy as np
 
 from usv_tui.model import ClockRatio, Ratio
 from usv_tui.stats.basics import FloatArray, correlation_time
-from usv_tui.stats.long_run import clipped, long_run
+from usv_tui.stats.long_run import clipped, long_run, of_clipped
 from usv_tui.stats.pairs import (
     ALPHA,
     BAND,
     FEWEST_ROUNDS,
     Estimate,
     boundary,
-    estimate,
+    bracketed,
     told_ratio,
     without_interval,
 )
@@ -113,11 +113,10 @@ class PairTracker:
         self._stride *= 2
         self._tau = None
 
-    def _correlation(self, resolution: float) -> float:
+    def _correlation(self, values: FloatArray) -> float:
         """The correlation time, taken afresh when the series has grown by a few percent."""
         is_short = self._n < ALWAYS_FRESH
         if self._tau is None or is_short or self._n > self._growth * self._tau[0]:
-            values = clipped(self.values, resolution)
             self._tau = (self._n, correlation_time(values, ranked=False))
         return self._tau[1]
 
@@ -137,12 +136,10 @@ class PairTracker:
         d = self.values
         if d.size < FEWEST_ROUNDS:
             return without_interval(d, band)
-        found = estimate(
-            d,
-            alpha=alpha / max(comparisons, 1),
-            resolution=resolution,
-            tau=self._correlation(resolution or 0.0),
-        )
+        # Means of several rounds are of rounds whose stragglers were drawn in when they came.
+        values = clipped(d, resolution or 0.0) if self._stride == 1 else d
+        known = of_clipped(values, self._correlation(values))
+        found = bracketed(d, known, alpha=alpha / max(comparisons, 1), resolution=resolution)
         found = found._replace(found=found.found._replace(n_eff=found.found.n_eff * self._gain))
         told = self._eased(found.half)
         safe = found._replace(half=max(found.half, told))

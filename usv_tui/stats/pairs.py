@@ -165,8 +165,19 @@ def estimate(
     `resolution` is the timer's relative step where it limits: no interval is narrower than 3 / n of
     it (what n equal readings cannot exclude), and none than all of it where all readings are equal.
     """
-    d = log_ratio
-    found = long_run(d, tau, resolution or 0.0)
+    found = long_run(log_ratio, tau, resolution or 0.0)
+    return bracketed(log_ratio, found, alpha=alpha, resolution=resolution, any_time=any_time)
+
+
+def bracketed(
+    d: FloatArray,
+    found: LongRun,
+    *,
+    alpha: float = ALPHA,
+    resolution: float | None = None,
+    any_time: bool = True,
+) -> Estimate:
+    """The estimate from log ratios that have been judged."""
     z = boundary(found.n_eff, alpha) if any_time else normal_quantile(1 - alpha / 2)
     half = z * math.sqrt(found.variance) + found.shift
     if found.travel:

@@ -29,7 +29,23 @@ class _Part(NamedTuple):
         return _Part(self.rounds[which], self.values[which], self.t_ns[which])
 
 
-_Means = dict[tuple[int, int], _Part]
+class _Shared:
+    """What the rows of one look have in common, worked out once."""
+
+    def __init__(self, telemetry: TelemetryData) -> None:
+        self.telemetry = telemetry
+        self.means: dict[tuple[int, int], _Part] = {}
+        """By row and first round."""
+        self._clocks: dict[tuple[int, int, int], FloatArray | None] = {}
+
+    def log_mhz(self, t_ns: IntArray) -> FloatArray | None:
+        """Log of the device's clock at the times of a baseline's rounds; None: not read."""
+        if t_ns.size == 0:
+            return None
+        key = int(t_ns[0]), int(t_ns[-1]), t_ns.size
+        if key not in self._clocks:
+            self._clocks[key] = _log_mhz(self.telemetry, t_ns)
+        return self._clocks[key]
 
 
 class _Pair:
@@ -67,7 +83,7 @@ class RatioBook:
         The latest round may still be growing, so it waits, unless `is_final`.
         """
         by_bench = {row.bench: row for row in rows}
-        means: _Means = {}
+        shared = _Shared(telemetry)
         for row in rows:
             base = None if row.baseline is None else by_bench.get(row.baseline)
             if base is None or base.bench == row.bench:
@@ -76,7 +92,7 @@ class RatioBook:
             pair = self._pairs.get(row.bench)
             if pair is None or pair.baseline != base.bench:
                 pair = self._pairs[row.bench] = _Pair(row.bench, base.bench)
-            _consume(pair, row, base, epoch_ns, telemetry, means, is_final=is_final)
+            _consume(pair, row, base, epoch_ns, shared, is_final=is_final)
 
     def ratio(self, row: RowData, comparisons: int, resolution: float | None) -> Ratio | None:
         """The row's ratio now; None when it has no baseline here."""
@@ -105,8 +121,7 @@ def _consume(
     row: RowData,
     base: RowData,
     epoch_ns: int,
-    telemetry: TelemetryData,
-    means: _Means,
+    shared: _Shared,
     *,
     is_final: bool,
 ) -> None:
@@ -115,21 +130,18 @@ def _consume(
     last = min(int(row.rounds[-1]), int(base.rounds[-1])) + is_final
     if last <= pair.next_round:
         return
-    ours = _means(row, pair.next_round, last, epoch_ns, means)
-    theirs = _means(base, pair.next_round, last, epoch_ns, means)
+    ours = _means(row, pair.next_round, last, epoch_ns, shared)
+    theirs = _means(base, pair.next_round, last, epoch_ns, shared)
     if not np.array_equal(ours.rounds, theirs.rounds):
         _, i, j = np.intersect1d(
             ours.rounds, theirs.rounds, assume_unique=True, return_indices=True
         )
         ours, theirs = ours.only(i), theirs.only(j)
-    pair.tracker.add(ours.values - theirs.values, _log_mhz(telemetry, theirs.t_ns))
+    pair.tracker.add(ours.values - theirs.values, shared.log_mhz(theirs.t_ns))
     pair.next_round = last
 
 
 def _log_mhz(telemetry: TelemetryData, t_ns: IntArray) -> FloatArray | None:
-    """Log of the device's clock at these times; None where it was not read."""
-    if t_ns.size == 0:
-        return None
     margin_ns = int(CLOCK_REACH_S * NS_PER_S)
     near = telemetry.cut(int(t_ns[0]) - margin_ns, int(t_ns[-1]) + margin_ns)
     good = np.isfinite(near.sm_mhz) & (near.sm_mhz > 0)
@@ -138,9 +150,9 @@ def _log_mhz(telemetry: TelemetryData, t_ns: IntArray) -> FloatArray | None:
     return np.asarray(np.interp(t_ns, near.t_ns[good], np.log(near.sm_mhz[good])), np.float64)
 
 
-def _means(row: RowData, first: int, last: int, epoch_ns: int, means: _Means) -> _Part:
+def _means(row: RowData, first: int, last: int, epoch_ns: int, shared: _Shared) -> _Part:
     """Mean log t of each round in [first, last) of the epoch; kept for the rows that share it."""
-    found = means.get((row.bench, first))
+    found = shared.means.get((row.bench, first))
     if found is None:
         a = max(position(row.rounds, first), position(row.t_ns, epoch_ns))
         good = (row.flags[a:] & int(EXCLUDED)) == 0
@@ -150,5 +162,5 @@ def _means(row: RowData, first: int, last: int, epoch_ns: int, means: _Means) ->
         rounds = row.rounds[a:].astype(np.int64)
         kept, values = round_means(rounds, values)
         found = _Part(kept, values, row.t_ns[a:][np.searchsorted(rounds, kept)])
-        means[row.bench, first] = found
+        shared.means[row.bench, first] = found
     return found.only(slice(position(found.rounds, last)))
