@@ -22,7 +22,8 @@ commands:
   usv-tui doctor               what this machine offers, what is missing, how to mend it
 
 exit codes: 0 ok, 1 a benchmark failed, 2 usage or bad file, 3 no such device,
-4 the measuring worker was lost, 5 clocks not restored, 6 inconclusive, 128+n signal n
+4 the measuring worker was lost, 5 clocks not restored, 6 inconclusive,
+7 clocks not locked as asked, 128+n signal n
 """
 
 

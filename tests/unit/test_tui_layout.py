@@ -1,7 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes import screen as fake
+from usv_tui.model import RunConfig
 from usv_tui.tui.layout import CHART_LEAST_WIDTH, Contents, arrange
+from usv_tui.tui.widgets import setup
 
 CONTENTS = st.builds(
     Contents,
@@ -98,3 +101,11 @@ def test_the_lower_pane_can_take_the_charts_place():
     assert layout.is_pane_large
     assert layout.plot == 0
     assert layout.pane >= 10
+
+
+def test_the_time_limits_stand_in_the_setup():
+    """Nobody has to guess how long a row may hang, or when the run ends."""
+    limits = {"row_timeout_s": 30.0, "max_time_s": 90.0}
+    told = dict(setup.facts(fake.snapshot(config=RunConfig(**limits))))
+
+    assert told["time limit"] == "of an import, set-up or call 30 s, of the run 90 s"
