@@ -173,3 +173,35 @@ def test_both_clocks_falling_together_hide_nothing() -> None:
 
     assert last.advice.verdict is Verdict.THROTTLED_POWER
     assert telemetry_of(run, probe=probe_of(run)).probe is not None
+
+
+@pytest.mark.parametrize("scenario", ["power-cap", "sawtooth"])
+def test_a_poller_that_comes_rarely_still_sees_the_power_limit(scenario: str) -> None:
+    """At two readings a second a proven power limit is told, at a clock that was read."""
+    plan = capped_with(controller="sawtooth" if scenario == "sawtooth" else "table")
+    run = trace(plan, "rtx", 3, 40.0, poll_hz=2.0)
+    *_, last = follow(run, from_s=30, to_s=38)
+    advice = last.advice
+
+    assert advice.verdict is Verdict.THROTTLED_POWER
+    assert advice.lock_mhz is not None
+    if advice.std_locked is None:
+        assert advice.reason == "sensor-slow-power"
+        assert any("what a lock would leave cannot be told" in f for f in all_facts(advice, {}))
+
+
+def test_rare_readings_of_a_clock_that_rows_do_not_follow_clear_the_clock() -> None:
+    """A capped card and rows bound by memory: no lock is advised, however rarely one looks."""
+    plan = SCENARIOS["memory-bound"]
+    run = trace(replace(plan, adapt=capped), "rtx", 3, 40.0, poll_hz=2.0)
+    *_, last = follow(run, from_s=30, to_s=38)
+
+    assert last.advice.lock_mhz is None
+
+
+def test_a_card_that_hardly_warms_any_more_is_not_waited_for() -> None:
+    """Three degrees in a window keep nobody from the answer that a power limit gives."""
+    run = trace(replace(capped_with(), warm=False), "h100", 3, 55.0)
+    *_, last = follow(run)
+
+    assert last.advice.verdict is Verdict.THROTTLED_POWER

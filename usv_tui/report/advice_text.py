@@ -50,6 +50,8 @@ _REASONS: Mapping[str, str] = {
     "spread-too-small": "even if times followed the clock fully, it could not explain the spread",
     "hidden-slow": "",
     "sensor-slow": "the times move together, quicker than the clock sensor shows: lock, and see",
+    "sensor-slow-power": "what a lock would leave cannot be told: "
+    "the clock sensor is too slow for how the times move",
     "quiet": "clock and times move less than half a percent",
     "cannot-attribute": "the clock moves, but its effect cannot be told from the noise",
     "rows-do-not-follow": "the clock moves, and the times do not follow it",

@@ -43,6 +43,10 @@ UNLIMITED_SHARE = 0.05
 """Under a power limit for less of the time, a clock is free."""
 UNSEEN_STD = 0.001
 """Quick common motion of less is nothing to worry about."""
+RARE_S = 0.3
+"""Readings further apart show no quick motion of a clock …"""
+TOGETHER = 0.03
+"""… so that less of it, common to the rows, has to do as a sign of it."""
 WORTH = 0.25
 """A lock has to take this share of the best row's std, and of what it costs in speed."""
 FIRST_NO_S = 15.0
@@ -54,7 +58,9 @@ QUIET_SPREAD = 0.01
 X_HOLD_STEPS = 2
 
 SLACK = 0.6
-"""Factor on the thresholds under which an old verdict may stay."""
+"""Factor on the thresholds under which an old verdict may stay …"""
+WARMING_SLACK = 0.8
+"""… and on that of the temperature, whose smooth course needs little to be still."""
 VOTES = 4
 WINS = 3
 _STICKY = (Verdict.WAIT, Verdict.LOCK, Verdict.THROTTLED_POWER, Verdict.THROTTLED_THERMAL)
@@ -97,12 +103,16 @@ class ClockEvidence:
     low_mhz: float | None = None
     """5th percentile: of the slowest partition where there are several."""
     step_mhz: float = 0.0
+    period_s: float = 0.0
+    """Usual distance of two readings."""
     trend: Trend | None = None
     power_share: float | None = None
     thermal_share: float | None = None
     temp_change_c: float | None = None
     supported_mhz: tuple[int, ...] = ()
     is_shared: bool = False
+    is_down: bool = False
+    """The clock is below the highest that it could be, now and then at least."""
     stuck: tuple[str, ...] = ()
     """Limits that a flag claims and nothing else bears out: power, thermal."""
     flutters: bool = False
@@ -118,6 +128,11 @@ class ClockEvidence:
         if not self.median_mhz:
             return MIN_SPREAD
         return max(MIN_SPREAD, MIN_SPREAD_STEPS * self.step_mhz / self.median_mhz)
+
+    @property
+    def is_rare(self) -> bool:
+        """The clock is read too rarely to show quick motion."""
+        return self.period_s > RARE_S
 
     @property
     def is_still(self) -> bool:
@@ -222,7 +237,7 @@ def _moving(inputs: AdviceInputs, slack: float, *, matters: bool) -> str:
     if matters and clock.trend is not None and fires(clock.trend, None, slack):
         return "clock-drift"
     # A card that warms is on its way to a limit that its flat times do not show yet.
-    if change_c is not None and abs(change_c) >= WARMING_C * slack:
+    if change_c is not None and abs(change_c) >= WARMING_C * max(slack, WARMING_SLACK):
         return "warming"
     return ""
 
@@ -231,7 +246,9 @@ def _without_gain(inputs: AdviceInputs, gains: list[_Gain]) -> Advice:
     """Rules 5 to 7: a lock gains nothing, or nobody can tell."""
     clock = inputs.clock
     spread = clock.spread or 0.0
-    if _sensor_fails(inputs):
+    if _sensor_fails(inputs, gains):
+        if _is_capped(clock):
+            return _advice(inputs, Verdict.THROTTLED_POWER, "sensor-slow-power", gains)
         return _advice(inputs, Verdict.UNKNOWN, "sensor-slow", gains)
     stds = [row.rel_std for row in inputs.rows if row.rel_std is not None]
     worst = max(stds, default=0.0)
@@ -259,7 +276,16 @@ def _is_open(inputs: AdviceInputs) -> bool:
     )
 
 
-def _sensor_fails(inputs: AdviceInputs) -> bool:
+def _is_capped(clock: ClockEvidence) -> bool:
+    """Power limits the clock most of the time, and the moving clock below its ceiling bears it out.
+
+    That much is known even where the sensor is too slow to tell what a lock would leave.
+    """
+    is_limited = (clock.power_share or 0.0) >= POWER_SHARE
+    return is_limited and clock.is_down and not clock.is_still
+
+
+def _sensor_fails(inputs: AdviceInputs, gains: list[_Gain]) -> bool:
     """The rows move together, more quickly than the clock sensor shows: nobody can tell why.
 
     Not where the device says that nothing limits its clock: then it has no reason to move.
@@ -271,6 +297,8 @@ def _sensor_fails(inputs: AdviceInputs) -> bool:
     needed = POWER_SHARE if len(inputs.rows) == 1 else 0.0
     if (clock.power_share if clock.power_share is not None else needed) < needed:
         return False
+    if clock.is_rare:
+        return any(g.row.unseen >= TOGETHER or g.effect >= MIN_EFFECT for g in gains)
     return any(
         row.unseen >= UNSEEN and row.unseen * (row.clipped_std or 0.0) >= UNSEEN_STD
         for row in inputs.rows

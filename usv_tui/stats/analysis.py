@@ -61,8 +61,12 @@ from usv_tui.stats.witness import witnessed
 
 WINDOW_S = 20.0
 WINDOW_ROUNDS = 160
-"""Slow rows get a window that holds so many rounds."""
+"""Slow rows get a window that holds so many rounds …"""
+WINDOW_READINGS = 64
+"""… and a poller that comes rarely one of so many readings."""
 LONGEST_WINDOW_S = 300.0
+RARE_S = 5.0
+"""Readings that ended so long ago do not stretch the window."""
 STALLED_S = 60.0
 """A row without a sample for so long does not stretch the window."""
 SAMPLE_BUDGET = 25_000
@@ -189,7 +193,7 @@ class Analyst:
         is_final = whole is not None
         if is_final:
             self._forget_looks()
-        from_ns = max(epoch_ns, _window_start(rows, now_ns))
+        from_ns = max(epoch_ns, _window_start(rows, telemetry, now_ns))
         most = max(FEWEST_SAMPLES, min(MOST_SAMPLES, SAMPLE_BUDGET // max(len(rows), 1)))
         seen = [self._see(row, from_ns, now_ns + 1, most) for row in rows]
         busy = _busy_times(seen)
@@ -443,9 +447,12 @@ class Analyst:
         )
 
 
-def _window_start(rows: Sequence[RowData], now_ns: int) -> int:
-    """20 s ago, or when the slowest running row began its last 160 rounds."""
+def _window_start(rows: Sequence[RowData], telemetry: TelemetryData, now_ns: int) -> int:
+    """20 s ago, or when the last 64 readings or the slowest row's last 160 rounds began."""
     start = now_ns - int(WINDOW_S * NS_PER_S)
+    end = position(telemetry.t_ns, now_ns + 1)
+    if end and now_ns - telemetry.t_ns[end - 1] < RARE_S * NS_PER_S:
+        start = min(start, int(telemetry.t_ns[max(0, end - WINDOW_READINGS)]))
     for row in rows:
         end = position(row.t_ns, now_ns + 1)
         if row.is_active and end and now_ns - row.t_ns[end - 1] < STALLED_S * NS_PER_S:

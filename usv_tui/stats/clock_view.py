@@ -84,6 +84,7 @@ def clock_evidence(
         median_mhz=float(np.median(trace.mhz)),
         low_mhz=low_clock(loaded),
         step_mhz=trace.step_mhz,
+        period_s=trace.period_s,
         trend=None if y is None else trends(y)[0],
         power_share=limited.power,
         thermal_share=limited.thermal,
@@ -91,5 +92,6 @@ def clock_evidence(
         supported_mhz=loaded.supported_mhz,
         under_load_mhz=slowest(loaded),
         is_shared=loaded.is_shared,
+        is_down=told.is_down,
         stuck=told.stuck,
     )

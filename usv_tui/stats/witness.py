@@ -31,6 +31,8 @@ class Witnessed(NamedTuple):
     limits: Limits
     stuck: tuple[str, ...] = ()
     """power, thermal: flags that no second witness bears out."""
+    is_down: bool = False
+    """The clock is below the highest that it could be, now and then at least."""
 
 
 def witnessed(loaded: TelemetryData, locked_mhz: int | None = None) -> Witnessed:
@@ -52,7 +54,7 @@ def witnessed(loaded: TelemetryData, locked_mhz: int | None = None) -> Witnessed
     ):
         stuck.append("thermal")
         thermal = 0.0
-    return Witnessed(Limits(power, thermal), tuple(stuck))
+    return Witnessed(Limits(power, thermal), tuple(stuck), is_down)
 
 
 def _bits(loaded: TelemetryData, mask: int) -> float:
