@@ -1,5 +1,6 @@
 """Whether a lock is held is told from readings under load, never from a return code."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,11 +90,26 @@ def test_a_clock_above_the_lock_means_that_the_lock_is_not_in_force() -> None:
     assert "runs above the lock" in watch.evidence
 
 
-def test_the_locked_clock_under_a_limit_is_not_held() -> None:
-    """Within a step, but only as long as the limit allows."""
-    watch = fed(HoldWatch(1830, STEPS), readings([1830] * 120, Reason.SW_POWER_CAP))
+@pytest.mark.parametrize("reason", [Reason.SW_POWER_CAP, Reason.SW_THERMAL, Reason.HW_SLOWDOWN])
+def test_a_flag_alone_takes_no_lock_away(reason: Reason) -> None:
+    """The clock is at the lock and no counter runs: it is held, and the flag is doubted."""
+    watch = fed(HoldWatch(1830, STEPS), readings([1830] * 120, reason))
 
-    assert watch.hold is ClockHold.NOT_HELD
+    assert watch.hold is ClockHold.LOCKED
+    assert watch.evidence.endswith("flag stuck?")
+
+
+@pytest.mark.parametrize("stray_mhz", [58.0, 705.0, 2800.0])
+@pytest.mark.parametrize("every_ns", [TENTH, 5 * TENTH])
+def test_one_reading_of_nonsense_does_not_decide(stray_mhz: float, every_ns: int) -> None:
+    """Where few readings make a window, one of them is more than a hundredth of it."""
+    watch = HoldWatch(1410, STEPS)
+    for i in range(400):
+        mhz = stray_mhz if i == 20 else 1410.0
+        watch.feed(Reading(device="g", at_ns=i * every_ns, sm_mhz=mhz, util_pct=98))
+        assert watch.hold is not ClockHold.NOT_HELD
+
+    assert watch.hold is ClockHold.LOCKED
 
 
 def test_a_single_slowdown_blink_does_not_lose_the_lock() -> None:
@@ -204,13 +220,15 @@ def test_readings_on_both_sides_are_called_so() -> None:
     assert watch.evidence.startswith("runs around the lock")
 
 
-def test_a_limit_with_the_clock_at_the_lock_is_told_apart_from_the_clock() -> None:
-    """All readings were at 1530 MHz, and so it says; the limit has a share of its own."""
-    watch = fed(HoldWatch(1530, STEPS), readings([1530.0] * 120, Reason.SW_POWER_CAP))
+def test_a_counted_limit_with_the_clock_at_the_lock_is_told_apart_from_the_clock() -> None:
+    """All readings were at 1530 MHz, and so it says; the limit has its own witness, a counter."""
+    watch = HoldWatch(1530, STEPS)
+    for item in readings([1530.0] * 120, Reason.SW_POWER_CAP):
+        watch.feed(msgspec.structs.replace(item, throttle_ns={"power": item.at_ns // 2}))
 
     assert watch.hold is ClockHold.NOT_HELD
-    assert watch.evidence == (
-        "power cap reported in 100.0% of readings, though 1530 MHz in 100.0% of readings"
+    assert (
+        watch.evidence == "power cap reported by its counter, though 1530 MHz in 100.0% of readings"
     )
 
 

@@ -10,7 +10,10 @@ import statistics
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from usv_tui.model import POWER_REASONS, THERMAL_REASONS, ClockHold, Reading, Reason
+from usv_tui.stats.inputs import is_stray
 
 NS_PER_S = 1_000_000_000
 WINDOW_NS = 10 * NS_PER_S
@@ -23,6 +26,8 @@ LOST_SHARE = 0.95
 """… and as lost below this one, so that the word does not flicker."""
 TOLERATED_SHARE = 0.01
 """Deviation that still counts as the locked clock, where the device's steps are finer."""
+STRAY_MOST = 0.02
+"""Readings far off their neighbours are nonsense while they are as few as this, or only one."""
 BOTH_SIDES = 0.2
 """With so many of the stray readings on either side, the clock is neither above nor below."""
 IDLE_UTIL_PCT = 5.0
@@ -96,7 +101,7 @@ class HoldWatch:
         is_young = now_ns < self._start_ns + GRACE_NS + WINDOW_NS
         if n < MIN_READINGS or (self.hold is ClockHold.PENDING and is_young):
             return
-        share = sum(self._is_held(reading) for reading in self._readings) / n
+        share = self._share_at_lock()
         counted = self._counted_limit()
         if counted or share < LOST_SHARE:
             self.hold = ClockHold.NOT_HELD
@@ -106,8 +111,20 @@ class HoldWatch:
             self.hold = ClockHold.NOT_HELD
         self.evidence = self._explain(share, n, counted)
 
-    def _is_held(self, reading: Reading) -> bool:
-        return self._is_at_lock(reading) and not (reading.reasons or 0) & LIMITING
+    def _share_at_lock(self) -> float:
+        """Share of the readings at the locked clock, nonsense left out.
+
+        A limit's flag takes nothing from it: drivers leave flags stuck, and clock and counters
+        show a limit that is real.
+        """
+        at_lock = np.array([self._is_at_lock(r) for r in self._readings])
+        if at_lock.all():
+            return 1.0
+        clocks = np.array([(r.sm_mhz, _slowest(r)) for r in self._readings], np.float64)
+        stray = is_stray(clocks[:, 0]) | is_stray(clocks[:, 1])
+        if stray.sum() > max(1, STRAY_MOST * stray.size):
+            stray[:] = False
+        return float(at_lock[~stray].mean())
 
     def _is_at_lock(self, reading: Reading) -> bool:
         """True when every partition runs at the locked clock, whatever the limits say."""
@@ -129,14 +146,16 @@ class HoldWatch:
 
     def _explain(self, share: float, n: int, counted: str) -> str:
         """Clock and limits told apart: each with the share of readings that show it."""
+        limited = [r.reasons for r in self._readings if (r.reasons or 0) & LIMITING]
+        reasons = functools.reduce(operator.or_, (mask or 0 for mask in limited), 0)
         if self.hold is ClockHold.LOCKED:
-            return f"{self.locked_mhz} MHz in {share:.1%} of {n} readings under load"
+            flag = len(limited) / n
+            doubt = "" if flag <= 1 - LOST_SHARE else f"; {limit_word(reasons)}: flag stuck?"
+            return f"{self.locked_mhz} MHz in {share:.1%} of {n} readings under load{doubt}"
         at_lock = sum(map(self._is_at_lock, self._readings)) / n
         clocks = f"{self.locked_mhz} MHz in {at_lock:.1%} of readings"
         if at_lock < 1:
             clocks = f"{self._median()}, {clocks}"
-        limited = [r.reasons for r in self._readings if (r.reasons or 0) & LIMITING]
-        reasons = functools.reduce(operator.or_, (mask or 0 for mask in limited), 0)
         cause = counted or limit_word(reasons)
         if not cause:
             return f"{self._side()}, no limit reported: {clocks}"
