@@ -1,6 +1,8 @@
 """Benchmarks that misbehave while they are timed, in the whole program."""
 
 import json
+import signal
+import time
 
 import pytest
 
@@ -325,3 +327,36 @@ def test_a_failed_baseline_is_said_or_replaced(program, marked):
         assert "— baseline failed" in lines["f[k=2]"]
     else:
         assert "not enough data" not in lines["f[k=1]"]
+
+
+def test_a_row_that_calls_os_exit_fails_alone(tmp_path):
+    """No table lost, no exit code 0: the row failed, the others were measured."""
+    program = Program(tmp_path)
+    file = program.write(
+        "import os\nBENCHMARKS = {'good': lambda: sum(range(100)), 'exits': lambda: os._exit(0)}\n"
+    )
+
+    done = program.run(file, "--headless", *QUICK, "--iters", "20")
+
+    assert done.code == 1
+    assert "it called os._exit(0)" in done.out
+    assert "good" in done.out
+
+
+def test_a_stopped_program_counts_no_cold_sample(tmp_path):
+    """STOP and CONT: a gap is told, and what follows it is ramp."""
+    program = Program(tmp_path)
+    process = program.start(
+        "demo", "steady", "--headless", "--max-time", "8", "--warmup", "1", "--json", "out.json"
+    )
+    while "* measuring" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(1)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2.5)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=60)
+    found = json.loads((tmp_path / "out.json").read_text())
+
+    assert [g["reason"] for g in found["gaps"]] == ["the program stood still"]
+    assert all(row["statistics"]["rel_std"] < 0.02 for row in found["rows"])

@@ -1131,3 +1131,43 @@ def test_a_stop_is_heard_between_the_windows_of_a_long_round():
 
     assert loop.run() == "quit"
     assert loop.time.seconds < 43
+
+
+# -- the whole program stands still
+
+
+def standing_still(asks):
+    """A run in which the program is stopped for ten seconds; those who ask for the gate as told."""
+    loop = Loop(max_time_s=20.0)
+
+    def cost(n):
+        if asks:
+            with loop.gate.hold(0):
+                pass
+        if n == 3000:
+            loop.time.advance(10 * NS_PER_S)
+        return MS
+
+    loop.add("row", cost)
+    loop.run()
+    return loop
+
+
+def test_after_a_stop_a_gap_is_told_and_the_next_second_is_ramp():
+    """ctrl+z or SIGSTOP: nobody asked for the gate either, so it was no slow call."""
+    loop = standing_still(asks=True)
+    [gap] = [g for g in loop.of(Gap) if g.reason == "the program stood still"]
+    samples = [s for block in loop.of(Samples) for s in block.samples()]
+    after = [s for s in samples if gap.from_ns < s.start_ns + s.window_ns]
+
+    assert gap.to_ns - gap.from_ns > 9 * NS_PER_S
+    assert all(s.flags & Flag.RAMP for s in after if s.start_ns < gap.to_ns + NS_PER_S)
+    assert any(not s.flags & Flag.RAMP for s in after)
+    assert max(s.window_ns for s in samples if not s.flags & Flag.RAMP) < 2 * MS
+
+
+def test_one_slow_call_is_no_standstill():
+    """Where nobody asks for the gate at all there is no telling: it stays a slow window."""
+    loop = standing_still(asks=False)
+
+    assert not [g for g in loop.of(Gap) if g.reason == "the program stood still"]

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
+STOOD_NS = NS_PER_S
+"""Those who ask for the gate come several times a second: silence for so long is a standstill."""
+
 
 class Gate:
     """Mutual exclusion with a worker that must never be made to wait for long."""
@@ -22,6 +25,10 @@ class Gate:
         """Intervals in which somebody ran without the gate, for the worker to flag and clear."""
         self.intruders: dict[object, int] = {}
         """Since when somebody is running without the gate now; the worker flags these as well."""
+        self.asked_ns = 0
+        """When the gate was last asked for; 0 where nobody does."""
+        self.stood: tuple[int, int] | None = None
+        """The last time that nobody asked for long: the whole program stood still."""
         self._condition = threading.Condition()
         self._open = False
         self._holders: set[object] = set()
@@ -53,6 +60,10 @@ class Gate:
         flags the samples that it fell into.
         """
         ticket = object()
+        now_ns = self._time.now_ns()
+        if self.asked_ns and now_ns - self.asked_ns > STOOD_NS:
+            self.stood = (self.asked_ns, now_ns)
+        self.asked_ns = now_ns
         with self._condition:
             self.wanted += 1
             try:
@@ -76,6 +87,16 @@ class Gate:
                     self.forced.append((start_ns, self._time.now_ns()))
                     del self.intruders[ticket]
                 self._condition.notify_all()
+
+    def standstill(self, from_ns: int, to_ns: int) -> tuple[int, int] | None:
+        """When the program stood still within this time; None when it did not, or nobody tells."""
+        if not self.asked_ns:
+            return None
+        for begin_ns, end_ns in (self.stood or (0, 0), (self.asked_ns, to_ns)):
+            begin_ns, end_ns = max(begin_ns, from_ns), min(end_ns, to_ns)  # noqa: PLW2901
+            if end_ns - begin_ns > STOOD_NS // 2:
+                return begin_ns, end_ns
+        return None
 
     def serve(self, bound_ns: int) -> bool:
         """The worker's side: let those who asked pass; True when it did open.

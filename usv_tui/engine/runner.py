@@ -21,7 +21,7 @@ from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime,
 from usv_tui.engine.checks import failure_kind, vet_result
 from usv_tui.engine.copies import leave_if_copy
 from usv_tui.engine.difference import difference, hint
-from usv_tui.engine.gate import Gate
+from usv_tui.engine.gate import STOOD_NS, Gate
 from usv_tui.engine.levelling import MIN_NS, Levelling
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.schedule import Schedule
@@ -67,6 +67,8 @@ _GATE_BOUND_NS = 250_000_000
 _INTRUSION_NS = NS_PER_S
 """For how long a frame without the gate is taken to go on: a call to a driver may never return."""
 _RAMP_NS = NS_PER_S
+_FAR_LONGER = 10
+"""A block that takes so many times as long as usual was held up."""
 _UNTIMED_CALLS = 3
 _UNTIMED_BUDGET_NS = 5_000_000
 _COLLECT_NS = NS_PER_S
@@ -194,6 +196,7 @@ class Runner:
         self._is_paused = False
         self._stop_reason = ""
         self._ramp_until_ns = 0
+        self._extra_flag = 0
         self._forced: deque[tuple[int, int]] = deque(maxlen=64)
         self._temp_c: float | None = None
         self._told_no_temp = False
@@ -792,10 +795,26 @@ class Runner:
         if self._where is not None and not self._timer.queued_ns():
             self._enter(None)
         self._round += rounds
+        self._look_for_standstill(start_ns, now(), rounds)
         took = (now() - start_ns) / rounds
         self._round_ns = took if not self._round_ns else 0.7 * self._round_ns + 0.3 * took
         if failure is not None:
             self._on_failure(failure)
+
+    def _look_for_standstill(self, start_ns: int, end_ns: int, rounds: int) -> None:
+        """After a stop (ctrl+z, SIGSTOP) the device is cold: a gap, and the block is ramp too."""
+        took_ns = end_ns - start_ns
+        if took_ns < STOOD_NS or not 0 < _FAR_LONGER * rounds * self._round_ns < took_ns:
+            return
+        stood = self._gate.standstill(start_ns, end_ns)
+        if stood is None:
+            return
+        self._extra_flag = int(Flag.RAMP)
+        self._drain(wait=True)
+        self._extra_flag = 0
+        self._emit(Gap(*stood, "the program stood still"))
+        self._ramp_until_ns = end_ns + _RAMP_NS
+        self._round_ns = 0.0
 
     def _is_long_round(self, slots: Sequence[Slot]) -> bool:
         return sum(self._rows[slot.bench].cost_ns for slot in slots) > _LONG_ROUND_NS
@@ -866,6 +885,12 @@ class Runner:
                 continue
             if self._gate.forced or self._gate.intruders or self._forced:
                 record = self._flag_frames(record)  # noqa: PLW2901  the flagged copy
+            if self._extra_flag:
+                record = msgspec.structs.replace(  # noqa: PLW2901  the flagged copy
+                    record,
+                    flag=record.flag | self._extra_flag,
+                    flags=[flag | self._extra_flag for flag in record.flags],
+                )
             self._count(record)
             self._emit(record)
         for extra in beside(self._timer):

@@ -15,10 +15,11 @@ import threading
 import traceback
 from collections import deque
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
 
+from usv_tui.engine.copies import no_sudden_exit
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.runner import LeftBehind
 from usv_tui.engine.where import Where, row_of, stack_of
@@ -82,6 +83,12 @@ class RecordSource(Protocol):
         ...
 
 
+def _work_here(*arguments: Any) -> None:
+    """The loop in this process, which a row must not end."""
+    with no_sudden_exit():
+        work(*arguments)
+
+
 class ThreadSource:
     """The loop in a raw daemon thread of this process: it never keeps the process alive."""
 
@@ -98,7 +105,7 @@ class ThreadSource:
         self.loss: Loss | None = None
         """Set when the worker was given up."""
         self._thread = threading.Thread(
-            target=work,
+            target=_work_here,
             args=(
                 request,
                 self._emit,
