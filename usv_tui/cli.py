@@ -503,7 +503,7 @@ class _Plan:
                     _print(table.render(snapshot, markdown=args.markdown, width=_terminal_width()))
                     found = export.sweep_text(session.store, markdown=args.markdown)
                     if found:
-                        _print(f"\n{found}")
+                        _print(f"\n(the table above holds for the last clock alone)\n\n{found}")
                 elif kind != "table" and target == "-":
                     _to_stdout(partial(export.write, kind, session.store, snapshot))
             except UsageError as error:

@@ -9,6 +9,8 @@ from usv_tui.session.sweep import HELD, Marks, Point, RowAt, StepAt, marks, poin
 from usv_tui.units import DASH, fixed, in_unit, percent, significant, time_unit, watts
 
 FASTEST, CALMEST, THRIFTIEST = "fastest that holds", "least std", "least energy"
+_LETTER = {FASTEST: "F", CALMEST: "S", THRIFTIEST: "E"}
+"""How the table marks them; the sentences below it spell them out."""
 
 
 def render(
@@ -72,7 +74,9 @@ def _columns(found: Sequence[Point], chosen: Marks, bench: int | None) -> list[C
         Column("+- %", [percent(point.apart, 2) for point in found], is_number=True, drop=6),
         Column("std %", [percent(point.std, 2) for point in found], is_number=True),
         Column("energy", [_times_text(point.energy) for point in found], is_number=True),
-        Column("", [", ".join(_labels(point, chosen)) for point in found], least=8),
+        Column(
+            "best", ["".join(_LETTER[label] for label in _labels(point, chosen)) for point in found]
+        ),
     ]
     return [c for c in columns if not c.is_empty or c.title in ("clock", "held %")]
 
@@ -112,7 +116,8 @@ def sentences(found: Sequence[Point], chosen: Marks) -> list[str]:
     for mark in dict.fromkeys(m.step.mhz for m in chosen if m is not None):
         point = next(p for p in found if p.step.mhz == mark)
         against = "" if free is None else f"; {_against(free, point)}"
-        said.append(f"{', '.join(_labels(point, chosen))}: {mark} MHz{against}")
+        labels = ", ".join(f"{_LETTER[label]} {label}" for label in _labels(point, chosen))
+        said.append(f"{labels}: {mark} MHz{against}")
     if chosen.fastest is None:
         said.append(f"no clock of this range held in {HELD:.0%} of the readings: sweep lower")
     elif chosen.thriftiest is None:

@@ -98,7 +98,13 @@ PAGE: tuple[Key, ...] = (
     Key(("pageup",), "page_up", "", "One page up.", "page up"),
     Key(("home", "g"), "top", "", "To the top."),
     Key(("end", "G"), "bottom", "", "To the end."),
-    Key(("q", "escape", "backspace", "enter"), "close", "back", "Back to the main screen.", rank=0),
+    Key(
+        ("q", "escape", "backspace", "enter", "question_mark"),
+        "close",
+        "back",
+        "Back to the main screen.",
+        rank=0,
+    ),
     Key(("ctrl+c",), "interrupt", "", "End the run."),
 )
 """Keys of a page of text."""

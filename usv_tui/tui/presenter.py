@@ -306,7 +306,9 @@ class Presenter:
         row = self.view.selected_row(self.shown)
         if row is None:
             return
-        if self.snapshot.baseline == row.bench:
+        if row.error:
+            self.say(f"{plain.name(row.name)} has failed: nothing can be compared with it", now_ns)
+        elif self.snapshot.baseline == row.bench:
             self._controller.set_baseline(None)
             self.say("ratios refer to each group's own baseline", now_ns)
         else:
@@ -354,6 +356,11 @@ class Presenter:
             return
         bench = row.bench if row.parent is None else row.parent
         owner = self.shown.row(bench) or row
+        if owner.error:
+            self.say(
+                f"{plain.name(owner.name)} has failed: there is nothing to measure alone", now_ns
+            )
+            return
         self.view.solo = owner.name
         self._controller.command(Command("solo", bench=bench))
         self.say(f"{owner.name} is measured alone", now_ns)

@@ -129,8 +129,11 @@ def _short_condition_items(scene: Scene) -> list[Item]:
     """What must be told even where there is one line only."""
     look, snapshot = scene.look, scene.snapshot
     items: list[Item] = [(8, look.text(_device_name(snapshot)), Style())]
-    rank, words, _ = _clock_item(6, scene)
-    items.append((rank, words, Style()))
+    is_told = snapshot.clocks.hold not in (ClockHold.FREE, ClockHold.UNKNOWN)
+    rank, words, _ = _clock_item(1 if is_told else 6, scene)
+    # A lock is told without its evidence, which would not fit.
+    short = words.partition(" (")[0] if is_told else words
+    items.append((rank, short, Style(bold=True) if is_told else Style()))
     limits = limits_text(snapshot)
     if limits:
         items.append((1, f"{look.glyphs.alert} {limits}", Style(bold=True)))
