@@ -229,9 +229,7 @@ def test_the_report_says_the_marks_and_what_the_free_clock_costs(capped):
     text = report.render(store.steps(), names)
 
     assert f"{chosen.fastest.step.mhz} MHz; the free clock takes" in text
-    assert all(
-        text.count(mark) >= 2 for mark in ("fastest that holds", "least std", "least energy")
-    )
+    assert all(mark in text for mark in ("fastest that holds", "least std", "least energy"))
     assert "| clock |" in report.render(store.steps(), names, markdown=True)
     assert "median" in report.render(store.steps(), names, bench=0).splitlines()[1]
     assert [step["mhz"] for step in report.as_data(store.steps(), names)][-1] is None

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from usv_tui.model import POWER_REASONS, THERMAL_REASONS, ClockHold, Reading, Reason
 from usv_tui.stats.inputs import is_stray
@@ -64,6 +65,13 @@ def tolerance_mhz(mhz: int, supported: Sequence[int]) -> float:
     """How far from `mhz` a clock may be and still be it: one step, and at least 1 %."""
     steps = [abs(other - mhz) for other in supported if other != mhz]
     return max(min(steps, default=0), TOLERATED_SHARE * mhz)
+
+
+def share_at(at_lock: NDArray[np.bool_], stray: NDArray[np.bool_]) -> float:
+    """Share of the readings at a lock, a few that are nonsense left out."""
+    if stray.sum() > max(1, STRAY_MOST * stray.size):
+        stray = np.zeros(stray.size, np.bool_)
+    return float(at_lock[~stray].mean())
 
 
 class HoldWatch:
@@ -121,10 +129,7 @@ class HoldWatch:
         if at_lock.all():
             return 1.0
         clocks = np.array([(r.sm_mhz, _slowest(r)) for r in self._readings], np.float64)
-        stray = is_stray(clocks[:, 0]) | is_stray(clocks[:, 1])
-        if stray.sum() > max(1, STRAY_MOST * stray.size):
-            stray[:] = False
-        return float(at_lock[~stray].mean())
+        return share_at(at_lock, is_stray(clocks[:, 0]) | is_stray(clocks[:, 1]))
 
     def _is_at_lock(self, reading: Reading) -> bool:
         """True when every partition runs at the locked clock, whatever the limits say."""

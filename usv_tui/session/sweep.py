@@ -12,12 +12,13 @@ import numpy as np
 
 from usv_tui.device.clock_choice import nearest_supported
 from usv_tui.device.energy import RowWindows, energy_per_call
-from usv_tui.device.hold import LIMITING, tolerance_mhz
+from usv_tui.device.hold import share_at, tolerance_mhz
 from usv_tui.errors import ClockError, ClockRefused, UsageError
 from usv_tui.model import EXCLUDED, Flag
 from usv_tui.records import Visit
 from usv_tui.session.row_store import RowStore
-from usv_tui.session.snapshot import FloatArray, IntArray
+from usv_tui.session.snapshot import FloatArray
+from usv_tui.stats.inputs import is_stray
 from usv_tui.timesource import NS_PER_S
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class StepAt(NamedTuple):
     mhz: int | None
     visits: int
     held: float | None
-    """Share of the readings at this clock with no limit reported; None where there are none."""
+    """Share of the readings at this clock, nonsense left out; None where there are none."""
     ran_mhz: float | None
     power_mw: float | None
     temp_c: float | None
@@ -246,11 +247,10 @@ def _step(store: "Store", mhz: int | None, visits: list[Visit]) -> StepAt:
     columns = store.telemetry_columns
     parts = [columns.between(visit.from_ns, visit.to_ns) for visit in visits]
     clock = _joined([columns.fields["sm_mhz"].view()[part] for part in parts])
-    reasons = np.concatenate([columns.reasons.view()[part] for part in parts])
     return StepAt(
         mhz,
         len(visits),
-        None if mhz is None else _held(mhz, clock, reasons, store.clocks.supported_mhz),
+        None if mhz is None else _held(mhz, clock, store.clocks.supported_mhz),
         _mean(clock),
         _mean(_joined([columns.fields["power_mw"].view()[part] for part in parts])),
         _mean(_joined([columns.fields["temp_c"].view()[part] for part in parts])),
@@ -267,13 +267,12 @@ def _mean(values: FloatArray) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _held(mhz: int, clock: FloatArray, reasons: IntArray, supported: Sequence[int]) -> float | None:
-    known = np.isfinite(clock)
-    if not known.any():
+def _held(mhz: int, clock: FloatArray, supported: Sequence[int]) -> float | None:
+    known = clock[np.isfinite(clock)]
+    if not len(known):
         return None
-    limited = (reasons[known] > 0) & ((reasons[known] & int(LIMITING)) != 0)
-    near = np.abs(clock[known] - mhz) <= tolerance_mhz(mhz, supported)
-    return float((near & ~limited).mean())
+    near = np.abs(known - mhz) <= tolerance_mhz(mhz, supported)
+    return 1.0 if near.all() else share_at(near, is_stray(known))
 
 
 def _row_at(store: "Store", row: RowStore, visits: Sequence[Visit]) -> RowAt | None:
