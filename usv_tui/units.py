@@ -59,6 +59,11 @@ def significant(value: float | None, digits: int = 3) -> str:
     return f"{value:.{decimals}f}"
 
 
+def times(ratio: float) -> str:
+    """A ratio of times; a very small one keeps its digits."""
+    return f"{ratio:.3f}x" if ratio >= 0.01 or ratio <= 0 else f"{ratio:.2g}x"
+
+
 def duration(seconds: float) -> str:
     """Elapsed time as m:ss or h:mm:ss."""
     whole = max(0, int(seconds))

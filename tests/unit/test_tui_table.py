@@ -361,3 +361,13 @@ def test_a_row_can_be_copied_as_markdown():
     assert head.startswith("| benchmark | n | median us")
     assert set(rule) <= set("|- ")
     assert values.startswith("| a\\|b | 1000 | 100.000 | 0.50 |")
+
+
+def test_a_fast_row_beside_a_slow_one_keeps_its_digits():
+    """The column's unit suits the fast row, its decimals suit each row: nothing reads 1 or 0."""
+    rows = [row(0, "slow", 0.811388), row(1, "fast", 1.0234e-6)]
+
+    lines = shown(rows, width=140)
+
+    assert any("811388" in line for line in lines)
+    assert any(" 1.02 " in line for line in lines)

@@ -16,6 +16,7 @@ from usv_tui.units import (
     percent,
     significant,
     time_unit,
+    times,
     watts,
 )
 
@@ -117,3 +118,12 @@ def test_the_rest():
     assert watts(70_499, 1) == "70.5"
     assert percent(0.01234) == "1.23"
     assert in_unit(0.00123456, MS) == "1.235"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.9871, "0.987x"), (12.0, "12.000x"), (0.0042, "0.0042x"), (1.28e-6, "1.3e-06x")],
+)
+def test_a_small_ratio_is_never_shown_as_nothing(ratio, text):
+    """A row a thousand times faster than its baseline has digits, too."""
+    assert times(ratio) == text

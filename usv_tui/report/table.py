@@ -27,7 +27,7 @@ from usv_tui.report.wording import (
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Told
 from usv_tui.suite.discovery import NO_BENCHMARK
-from usv_tui.units import DASH, count, duration, fixed, in_unit, percent, time_unit
+from usv_tui.units import DASH, count, duration, fixed, in_unit, percent, time_unit, times
 
 _LEVELS = {"error": "ERROR", "warn": "warning"}
 _MOST_NAMES = 4
@@ -151,7 +151,8 @@ def _ratio(row: RowView, rows: Sequence[RowView], bases: set[str], decimals: int
         shown = f"{half:.{decimals}f}" if half >= least / 2 else f"<{least:.{decimals}f}"
         spread = f" ±{shown}" if half < ratio.ratio else " ±>100%"
     note = f" ({ratio.note})" if ratio.note and ratio.answer is Answer.UNDECIDED else ""
-    return f"{ratio.ratio:.{decimals}f}x{spread} {ratio.answer}{note}"
+    factor = times(ratio.ratio) if ratio.ratio < 0.01 else f"{ratio.ratio:.{decimals}f}x"
+    return f"{factor}{spread} {ratio.answer}{note}"
 
 
 def _against(row: RowView) -> str:

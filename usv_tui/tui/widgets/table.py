@@ -22,7 +22,7 @@ from usv_tui.session.snapshot import RowView, Snapshot, Stats
 from usv_tui.tui import text
 from usv_tui.tui.look import Glyphs, Look
 from usv_tui.tui.view import Scene, key_of
-from usv_tui.units import MS, NS, US, S, Unit, fixed, percent, significant, time_unit
+from usv_tui.units import MS, NS, US, S, Unit, fixed, percent, significant, time_unit, times
 
 NAME_LEAST = 6
 NAME_MOST = 40
@@ -249,7 +249,8 @@ class Table:
             def cell(row: RowView) -> Cell:
                 value = value_s(row)
                 shown = None if value is None else value / unit.seconds
-                return Cell(fixed(shown, decimals, look.glyphs.dash), look.base)
+                own = max(decimals, _own_decimals(row, unit))
+                return Cell(fixed(shown, own, look.glyphs.dash), look.base)
 
             return cell
 
@@ -358,6 +359,14 @@ def _decimals(rows: Sequence[RowView], unit: Unit) -> int:
     return 2 if largest < 10_000 else 1 if largest < 100_000 else 0
 
 
+def _own_decimals(row: RowView, unit: Unit) -> int:
+    """As many as give a row beside much slower ones its three digits."""
+    median = row.rolling.median_s or 0.0
+    if not math.isfinite(median) or median <= 0:
+        return 0
+    return min(6, max(0, 2 - math.floor(math.log10(median / unit.seconds))))
+
+
 def _rate(row: RowView, value: float | None, look: Look) -> Cell:
     return _number(value if has_valid_time(row) else None, look)
 
@@ -456,7 +465,7 @@ def ratio_cell(row: RowView, rows: Sequence[RowView], look: Look) -> Cell:
     if ratio is None or ratio.ratio is None or not math.isfinite(ratio.ratio):
         return Cell("", look.base)
     sign, style = answer_sign(ratio, look)
-    return Cell(f"{sign} {ratio.ratio:.3f}x{interval_text(ratio, look.glyphs)}", style)
+    return Cell(f"{sign} {times(ratio.ratio)}{interval_text(ratio, look.glyphs)}", style)
 
 
 def interval_text(ratio: Ratio, glyphs: Glyphs) -> str:
