@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 BADGES: Mapping[str, str] = {
     "not warmed up": "not warm",
-    "compiling inside": "compiling",
+    "compiling inside": "compiling?",
     "CPU-bound": "CPU-bound",
     "synchronises": "synchronises",
     "work outside the stream": "outside stream",
@@ -127,7 +127,7 @@ def _grows(e: Mapping[str, Any]) -> str:
 SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "compiling inside": lambda e: (
         f"{e['windows']} window(s) of up to {e['longest_ns'] / 1e6:.4g} ms with the host busy: "
-        "something was compiled or tuned while it was timed"
+        "something was compiled or tuned while it was timed, or the host was held up"
     ),
     "CPU-bound": lambda e: (
         f"CPU-bound: in {_share(e['starved_share'])} of the windows the device waited for the host "
