@@ -144,6 +144,38 @@ def test_baseline_window_mark_solo_and_telemetry_reach_the_session():
     run(main())
 
 
+def test_a_failed_row_is_neither_measured_alone_nor_compared_with():
+    """Nothing is asked of the session, and a line says why; the others' figures stay."""
+
+    async def main():
+        controller = fake.session()
+        given = controller.store.given
+        rows = (given.rows[0], replace(given.rows[1], error="ValueError: no"), *given.rows[2:])
+        controller.store.given = replace(given, rows=rows)
+        async with running(controller) as (app, _, pilot):
+            await pilot.press("j", "s")
+            assert shows(app, "has failed: there is nothing to measure alone")
+            await pilot.press("b")
+            assert shows(app, "has failed: nothing can be compared with it")
+            assert controller.calls == []
+
+    run(main())
+
+
+def test_a_page_is_left_by_the_key_that_opens_help():
+    """`?` opens help and closes it again."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("question_mark")
+            assert shows(app, "Not begun; building its inputs.") or shows(app, "Keys")
+            assert app.presenter._page is not None
+            await pilot.press("question_mark")
+            assert app.presenter._page is None
+
+    run(main())
+
+
 def test_the_filter_is_typed_kept_and_dropped():
     """Letters belong to the filter while it is typed; enter keeps it, escape drops it."""
 

@@ -80,11 +80,11 @@ def pairs(
         term_width = 0
     out: list[Paragraph] = []
     for term, sentence in terms:
-        words = text.wrap(look.own(sentence), max(10, width - term_width - 4))
+        words = text.wrap(look.own(sentence), max(10, width - term_width - 5))
         if not term_width:
             out.append((f"  {term}", look.key))
         for index, line in enumerate(words):
             label = term if index == 0 and term_width else ""
-            runs = [(f"   {text.left(label, term_width)}", look.key), (line, look.base)]
+            runs = [(f"   {text.left(label, term_width)} ", look.key), (line, look.base)]
             out.append(text.strip(runs, width, look.base))
     return out
