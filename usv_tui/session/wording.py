@@ -88,7 +88,7 @@ _SENTENCES: dict[str, Words] = {
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",
     "long first call": lambda e: (
-        f"{e['state']} for {float(e['seconds']):.0f} s, and that has not returned"
+        f"{e['state']} for {float(e['seconds']):.0f} s: a call has not returned"
     ),
     "does not cool": lambda e: (
         f"still {float(e['temp_c']):g} C after two minutes, not {float(e['limit_c']):g} C: "
