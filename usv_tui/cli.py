@@ -650,6 +650,11 @@ def _sweep(argv: list[str]) -> int:
         if getattr(args, flag):
             name = f"--{flag.replace('_', '-')}"
             raise UsageError(f"{name} means nothing in a sweep", "see usv-tui clocks sweep --help")
+    if args.from_mhz and args.to_mhz and args.from_mhz > args.to_mhz:
+        raise UsageError(
+            f"--from {args.from_mhz} is above --to {args.to_mhz}",
+            "from the lower to the higher clock",
+        )
     return _start(args)
 
 

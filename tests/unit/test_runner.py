@@ -1171,3 +1171,16 @@ def test_one_slow_call_is_no_standstill():
     loop = standing_still(asks=False)
 
     assert not [g for g in loop.of(Gap) if g.reason == "the program stood still"]
+
+
+def test_a_row_with_warm_up_samples_never_shows_its_first_call():
+    """The first call may hold compiling: it stands in for a row without any window, not here."""
+    loop = Loop(max_time_s=0.5, warmup_max_s=10.0)
+    loop.add("row", lambda n: 50 * MS if n == 1 else MS)
+
+    loop.run()
+
+    noted = [n.notice.code for n in loop.of(Noted)]
+    firsts = [s for b in loop.of(Samples) for s in b.samples() if s.flags & Flag.FIRST]
+    assert firsts == []
+    assert "only a first call" not in noted

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from tests.fakes import session as fake
+from usv_tui.cli import main
 from usv_tui.device.base import Tier
 from usv_tui.engine.timers import Slot
 from usv_tui.errors import ClockRefused, UsageError
@@ -263,3 +264,11 @@ def test_the_random_order_is_the_seed_s_alone():
         orders.append([visit.mhz for visit in visits])
 
     assert orders[0] == orders[1]
+
+
+def test_a_range_upside_down_is_a_usage_error_before_anything_runs(capsys):
+    """Exit 2 and one line, as for any other mistake on the command line."""
+    code = main(["clocks", "sweep", "--device", "sim:h100", "--from", "1500", "--to", "1000"])
+
+    assert code == 2
+    assert "--from 1500 is above --to 1000" in capsys.readouterr().err

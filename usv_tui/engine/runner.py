@@ -208,6 +208,8 @@ class Runner:
         most_s = config.max_time_s
         self._slow_ns = _SLOW_NS if most_s is None else min(_SLOW_NS, round(most_s * NS_PER_S / 10))
         self._unsampled: set[int] = set()
+        self._uncounted: set[int] = set()
+        """Rows that have windows of the warm-up or a ramp."""
         """Rows without a sample that counts."""
         self._sampled_ns = 0
         """Time of samples that were taken before measuring began."""
@@ -260,6 +262,11 @@ class Runner:
         for row in self._rows:
             first = row.first_call
             if first is None or row.bench not in self._unsampled or not row.is_live:
+                continue
+            if row.bench in self._uncounted:
+                # Its first call may hold compiling; its warm-up is known to hold none.
+                why = {"why": self._stop_reason}
+                self._note("only warm-up samples", row, why, level="error")
                 continue
             self._emit(msgspec.structs.replace(first, round=self._round))
             self._round += 1
@@ -790,8 +797,12 @@ class Runner:
         else:
             failure = self._timer.enqueue(self._round, slots, schedule.size, flag)
             leave_if_copy(None if failure is None else failure[1])
-            if self._unsampled and not flag and failure is None:
-                self._unsampled.difference_update([slot.bench for slot in slots])
+            if self._unsampled and failure is None:
+                done = [slot.bench for slot in slots]
+                if flag:
+                    self._uncounted.update(done)
+                else:
+                    self._unsampled.difference_update(done)
         if self._where is not None and not self._timer.queued_ns():
             self._enter(None)
         self._round += rounds

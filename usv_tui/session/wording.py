@@ -87,6 +87,9 @@ _SENTENCES: dict[str, Words] = {
     "journal": lambda e: str(e.get("reason", "")),
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",
+    "only warm-up samples": lambda e: (
+        f"all its samples are of the warm-up ({e['why']}): a longer run, or a shorter --warmup"
+    ),
     "long first call": lambda e: (
         f"{e['state']} for {float(e['seconds']):.0f} s: a call has not returned"
     ),
