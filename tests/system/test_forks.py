@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from tests.fakes.program import QUICK, Program
+from tests.fakes.program import QUICK, Program, measured
 
 ISOLATE = pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
 HEAD = """
@@ -129,3 +129,26 @@ def bench_kill():
 
     assert done.code == 0, done.err
     assert [one["status"] for one in told] == [-15, -1, -10]
+
+
+@pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
+def test_a_loader_with_workers_is_timed_like_anything_else(tmp_path, isolate):
+    """A DataLoader of torch forks workers anew in every call, and the run comes to its end."""
+    source = """
+from torch.utils.data import DataLoader
+
+def bench_load():
+    data = DataLoader(list(range(8)), batch_size=4, num_workers=2)
+    return lambda: list(data)
+"""
+    program = Program(tmp_path)
+    file = program.write(source)
+
+    done = program.run(
+        file, "--headless", *QUICK, *isolate, "--iters", "3", "--json", "-", timeout=60
+    )
+
+    data = json.loads(done.out)
+    assert done.code == 0
+    assert measured(data) == [3]
+    assert data["config"]["row_timeout_s"] == 300
