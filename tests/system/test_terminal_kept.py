@@ -89,23 +89,6 @@ def test_closed_descriptors_end_neither_the_terminal_nor_the_run(run):
     assert "code 0" in "\n".join(terminal.screen.display)
 
 
-def test_all_descriptors_closed_is_survived_by_the_terminal(run):
-    """When nothing of ours is open any more, terminal and table come back all the same.
-
-    Whether the run goes on without its screen or ends with it is a matter of who notices first.
-    """
-    terminal = run(late("os.closerange(3, 10000)"))
-    end = time.monotonic() + 30
-    while b"\x1b[?1049l" not in terminal.output:
-        assert time.monotonic() < end
-        terminal.read()
-    terminal.press(b"\x03")
-
-    check_restored(terminal)
-    assert b"bench_good" in terminal.output
-    assert b"closed its descriptor" in terminal.output
-
-
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
 @pytest.mark.parametrize(
     "ask",
