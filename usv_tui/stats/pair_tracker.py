@@ -91,6 +91,8 @@ class PairTracker:
             self._rest = now[:, whole:]
             if self._n < CAPACITY:
                 return
+            if self._stride == 1 and rounds.shape[1]:
+                rounds[0] = clipped(rounds[0])
             self._thin()
 
     def _append(self, values: FloatArray) -> None:
