@@ -8,6 +8,8 @@ from usv_tui.timesource import NS_PER_S, ManualTime
 
 LONG_NS = 20 * NS_PER_S
 """Longer than any of these tests takes: a wait that is meant to end by itself."""
+SHORT_NS = NS_PER_S
+"""A bound that is meant to pass; a thread on a busy machine wakes up within it."""
 
 
 def until(condition):
@@ -145,7 +147,7 @@ def test_a_slow_holder_does_not_hold_up_the_worker(gate):
     client = Client(gate)
     until(lambda: gate.wanted == 1)
 
-    worker, answer = serving(gate, bound_ns=1_000_000)
+    worker, answer = serving(gate, bound_ns=SHORT_NS)
     client.enter()
     worker.join(20)
 
@@ -160,7 +162,7 @@ def test_who_hangs_is_not_waited_for_again(gate):
     """A holder that never returns (a driver call) delays one opening, not each of them."""
     hanging = Client(gate)
     until(lambda: gate.wanted == 1)
-    worker, _ = serving(gate, bound_ns=1_000_000)
+    worker, _ = serving(gate, bound_ns=SHORT_NS)
     hanging.enter()
     worker.join(20)
 
