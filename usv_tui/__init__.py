@@ -8,31 +8,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from usv_tui.device.fixed import fixed_clocks
-    from usv_tui.engine.api import do_bench, do_bench_many
-    from usv_tui.engine.choice import get_timer, gpu_vendor
-    from usv_tui.engine.measurement import BenchmarkFailed, Measurement
-    from usv_tui.engine.phases import phase
-    from usv_tui.engine.timers import GPUTimer
-    from usv_tui.report.measurements import format_table
-    from usv_tui.results import load_results, save_results
+    from usv_tui.library.api import do_bench, do_bench_many
+    from usv_tui.library.fixed import fixed_clocks
+    from usv_tui.library.measurement import BenchmarkFailed, Measurement
+    from usv_tui.library.results import load_results, save_results
+    from usv_tui.library.table import format_table
+    from usv_tui.library.timer_selection import get_timer, gpu_vendor
     from usv_tui.suite.authoring import benchmark, rotating
+    from usv_tui.timers.phases import phase
+    from usv_tui.timers.wall import GPUTimer
 
 _HOMES = {
-    "BenchmarkFailed": "usv_tui.engine.measurement",
-    "GPUTimer": "usv_tui.engine.timers",
-    "Measurement": "usv_tui.engine.measurement",
+    "BenchmarkFailed": "usv_tui.library.measurement",
+    "GPUTimer": "usv_tui.timers.wall",
+    "Measurement": "usv_tui.library.measurement",
     "benchmark": "usv_tui.suite.authoring",
-    "do_bench": "usv_tui.engine.api",
-    "do_bench_many": "usv_tui.engine.api",
-    "fixed_clocks": "usv_tui.device.fixed",
-    "format_table": "usv_tui.report.measurements",
-    "get_timer": "usv_tui.engine.choice",
-    "gpu_vendor": "usv_tui.engine.choice",
-    "load_results": "usv_tui.results",
-    "phase": "usv_tui.engine.phases",
+    "do_bench": "usv_tui.library.api",
+    "do_bench_many": "usv_tui.library.api",
+    "fixed_clocks": "usv_tui.library.fixed",
+    "format_table": "usv_tui.library.table",
+    "get_timer": "usv_tui.library.timer_selection",
+    "gpu_vendor": "usv_tui.library.timer_selection",
+    "load_results": "usv_tui.library.results",
+    "phase": "usv_tui.timers.phases",
     "rotating": "usv_tui.suite.authoring",
-    "save_results": "usv_tui.results",
+    "save_results": "usv_tui.library.results",
 }
 
 __all__ = [

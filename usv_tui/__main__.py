@@ -10,7 +10,7 @@ import os
 import threading
 import time
 
-from usv_tui import cli
+from usv_tui.cli import main as cli
 
 _PATIENCE_S = 3.0
 """How long threads and processes that a benchmark file left running may take to end."""

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.fakes.fake_cuda import Costs, FakeTorch
-from usv_tui.engine.events import EventTimer
-from usv_tui.engine.host_watch import HostWatch
-from usv_tui.engine.timers import Slot
+from usv_tui.diagnosis.host_watch import HostWatch
+from usv_tui.timers.events import EventTimer
+from usv_tui.timers.wall import Slot
 
 US = 1_000
 MS = 1_000_000

@@ -20,9 +20,9 @@ from typing import Any
 from usv.timer import _TorchTimer
 
 from tests.fakes.fake_cuda import FakeTorch
-from usv_tui.engine.events import EventTimer
-from usv_tui.engine.timers import Slot
 from usv_tui.records import encode
+from usv_tui.timers.events import EventTimer
+from usv_tui.timers.wall import Slot
 
 SAMPLES = 20_000
 BLOCK = 20

@@ -13,9 +13,9 @@ import time
 import usv
 
 from usv_tui.engine.runner import Runner
-from usv_tui.engine.timers import WallTimer
 from usv_tui.model import Benchmark, RunConfig, Suite
 from usv_tui.records import Samples
+from usv_tui.timers.wall import WallTimer
 
 ITERS = 20_000
 TURNS = 9

@@ -18,12 +18,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from usv_tui.engine.cache import make_flusher
 from usv_tui.engine.runner import Runner
-from usv_tui.engine.timers import WallTimer
 from usv_tui.model import Benchmark, CacheMode, RunConfig, Suite
 from usv_tui.records import AnyRecord, Command, Samples
 from usv_tui.stats.basics import madn
+from usv_tui.timers.cache import make_flusher
+from usv_tui.timers.wall import WallTimer
 
 TURN_NS = 250_000_000
 QUICK = 0.25

@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from usv_tui.engine.timers import Slot
 from usv_tui.sim import load, trace
+from usv_tui.timers.wall import Slot
 from usv_tui.timesource import ManualTime
 
 ROUNDS = 500

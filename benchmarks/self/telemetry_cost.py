@@ -32,16 +32,16 @@ sys.path.insert(0, str(ROOT))
 
 from tests.fakes.amd_card import FakeCard, metrics_v1_7  # noqa: E402  after the path is set
 from tests.fakes.nvml_fake import H100, SOURCE  # noqa: E402
-from usv_tui.device.amd import AmdTelemetry  # noqa: E402
-from usv_tui.device.base import TelemetrySource, Tier  # noqa: E402
-from usv_tui.device.host import HostTelemetry  # noqa: E402
-from usv_tui.device.nvml import NvmlTelemetry  # noqa: E402
-from usv_tui.device.poller import Poller  # noqa: E402
 from usv_tui.engine.gate import Gate  # noqa: E402
 from usv_tui.engine.runner import Runner  # noqa: E402
-from usv_tui.engine.timers import WallTimer  # noqa: E402
 from usv_tui.model import Benchmark, Flag, RunConfig, Suite  # noqa: E402
 from usv_tui.records import Samples  # noqa: E402
+from usv_tui.seams import TelemetrySource, Tier  # noqa: E402
+from usv_tui.telemetry.amd import AmdTelemetry  # noqa: E402
+from usv_tui.telemetry.host import HostTelemetry  # noqa: E402
+from usv_tui.telemetry.nvidia import NvmlTelemetry  # noqa: E402
+from usv_tui.telemetry.poller import Poller  # noqa: E402
+from usv_tui.timers.wall import WallTimer  # noqa: E402
 
 LOOKS = 3000
 TURNS = 24

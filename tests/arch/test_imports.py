@@ -13,31 +13,35 @@ import usv_tui
 
 ROOT = Path(usv_tui.__file__).parent
 LAYERS = (
-    {"model", "plain", "units", "descriptors", "environment", "errors", "signals", "timesource"},
+    {
+        "copies",
+        "descriptors",
+        "environment",
+        "errors",
+        "model",
+        "plain",
+        "seams",
+        "signals",
+        "timesource",
+        "units",
+    },
     {"records"},
-    {"suite", "stats", "sim"},
-    {"engine", "device"},
-    {"session", "report", "results"},
-    {"tui", "headless"},
+    {"suite", "stats", "sim", "vendor"},
+    {"telemetry", "clocks"},
+    {"diagnosis"},
+    {"timers"},
+    {"engine"},
+    {"session", "report"},
+    {"tui", "library"},
     {
         "",  # the library's face: brings each name from its home when it is first used
         "__main__",
         "cli",
-        "clocks_cli",
-        "doctor_cli",
-        "lie_cli",
-        "options",
-        "simulate",
-        "terminal",
-        "watch",
     },
 )
 """From the bottom up. A room may import from the layers below it and from itself."""
-TOGETHER = {"session", "report", "results", *LAYERS[0], *LAYERS[-1]}
+TOGETHER = {"session", "report", *LAYERS[0], *LAYERS[-1]}
 """Rooms that may import from their neighbours in the same layer."""
-ALLOWED = {("usv_tui.engine.api", "device"), ("usv_tui.engine.worker", "device")}
-"""`do_bench(lock_clocks=True)` takes a lease: the library's face reaches over, when it is asked.
-The worker tells what identifies torch's device, where torch's devices live."""
 RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
 MODULES = {
     ".".join(("usv_tui", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
@@ -46,12 +50,12 @@ MODULES = {
     for path in sorted(ROOT.rglob("*.py"))
 }
 TORCH = {
-    "usv_tui.engine.events",
-    "usv_tui.engine.cache",
+    "usv_tui.timers.events",
+    "usv_tui.timers.cache",
     "usv_tui.engine.worker",
-    "usv_tui.device.identity",
+    "usv_tui.telemetry.identity",
 }
-KERNELS = "usv_tui.engine.probe_kernels"
+KERNELS = "usv_tui.timers.probe_kernels"
 """Triton reads a kernel's source at its decorator, so this one module imports it at the top; it is
 itself imported only where triton is installed."""
 HEAVY = ("torch", "numpy", "textual", "rich", "scipy", "pynvml", "amdsmi")
@@ -137,7 +141,6 @@ def test_imports_point_down(module):
         name
         for name in ours
         if (target := room(name)) != own
-        and (module, target) not in ALLOWED
         and not (
             RANK[target] < RANK[own] or (RANK[target] == RANK[own] and {own, target} <= TOGETHER)
         )
@@ -175,9 +178,9 @@ def test_torch_and_vendor_libraries_are_never_imported_at_the_top():
     assert not [m for m in MODULES if KERNELS in imports(m, top_level_only=True)]
 
 
-def test_vendor_libraries_stay_in_the_device_room():
-    """Only device backends talk to NVML and amdsmi."""
-    assert {room(module) for module in users("pynvml", "amdsmi")} <= {"device"}
+def test_vendor_libraries_stay_in_one_room():
+    """Only the doors to drivers talk to NVML and amdsmi."""
+    assert {room(module) for module in users("pynvml", "amdsmi")} <= {"vendor"}
 
 
 def test_statistics_know_only_numbers():
@@ -209,7 +212,7 @@ def test_the_command_line_is_checked_before_anything_heavy():
     """Help, a wrong flag and a missing file are answered without numpy, torch or textual."""
     code = """
 import contextlib
-from usv_tui import cli
+from usv_tui.cli import main as cli
 with contextlib.suppress(SystemExit):
     cli.main(["--help"])
 assert cli.main(["--iters", "none", "x.py"]) == 2
@@ -224,7 +227,17 @@ def test_a_run_without_a_screen_never_loads_textual():
     code = "\n".join(
         f"import {module}"
         for module in set(MODULES) - {KERNELS}
-        if room(module) in ("headless", "session", "report", "engine", "watch", "environment")
+        if room(module)
+        in (
+            "session",
+            "report",
+            "engine",
+            "telemetry",
+            "clocks",
+            "timers",
+            "diagnosis",
+            "environment",
+        )
     )
 
     assert set(loaded(code)) <= {"numpy", "scipy"}

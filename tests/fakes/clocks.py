@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from usv_tui.device.restore import AmdCard, VendorError
 from usv_tui.model import DeviceInfo
+from usv_tui.vendor.restore import AmdCard, VendorError
 
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
 PCI = "0000:03:00.0"

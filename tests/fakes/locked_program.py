@@ -6,9 +6,10 @@ Run as a program, with the environment of `FakeBoard` and usv-tui's arguments.
 import sys
 
 from tests.fakes.clocks import NVIDIA
-from usv_tui import cli, watch
-from usv_tui.device.base import Tier
+from usv_tui.cli import main as cli
+from usv_tui.cli import watch
 from usv_tui.model import DeviceInfo, Reading
+from usv_tui.seams import Tier
 from usv_tui.timesource import MonotonicTime
 
 

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from usv_tui.engine.cache import Flusher
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.runner import Runner
-from usv_tui.engine.timers import Failure, Slot, Timer, WallTimer
 from usv_tui.model import Benchmark, Flag, RunConfig, Sample, Skipped, Suite, TimerInfo
 from usv_tui.records import AnyRecord, Command, Samples
+from usv_tui.timers.cache import Flusher
+from usv_tui.timers.wall import Failure, Slot, Timer, WallTimer
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 BEGIN_NS = 100 * NS_PER_S

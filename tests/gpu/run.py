@@ -21,15 +21,15 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "self")]
 
-from usv_tui.engine.cache import make_flusher  # noqa: E402  after the path
 from usv_tui.engine.calibrate import calibrate  # noqa: E402
-from usv_tui.engine.events import EventTimer  # noqa: E402
-from usv_tui.engine.phases import phase  # noqa: E402
-from usv_tui.engine.probe import find_probe  # noqa: E402
-from usv_tui.engine.stream_clock import EventPool, calibrate_sleep  # noqa: E402
-from usv_tui.engine.timers import Slot, WallTimer, beside  # noqa: E402
 from usv_tui.model import EXCLUDED, Flag  # noqa: E402
 from usv_tui.records import Bench, ProbeClock, Samples  # noqa: E402
+from usv_tui.timers.cache import make_flusher  # noqa: E402  after the path
+from usv_tui.timers.events import EventTimer  # noqa: E402
+from usv_tui.timers.phases import phase  # noqa: E402
+from usv_tui.timers.probe import find_probe  # noqa: E402
+from usv_tui.timers.stream_clock import EventPool, calibrate_sleep  # noqa: E402
+from usv_tui.timers.wall import Slot, WallTimer, beside  # noqa: E402
 
 NO_GPU = 77
 
@@ -261,7 +261,7 @@ def graph_against_eager(place: Place) -> Result:
 def probe_against_nvml(place: Place) -> Result:
     """The clock in the stream agrees with the driver's, and every probe here works."""
     source = _telemetry(place)
-    from usv_tui.device.base import Tier
+    from usv_tui.seams import Tier
 
     pool = EventPool(place.cuda)
     best, why = find_probe(place.torch, pool, calibrate_sleep(place.cuda, pool))
@@ -302,7 +302,7 @@ def probe_against_nvml(place: Place) -> Result:
 
 def _telemetry(place: Place) -> Any:
     """The device's telemetry, opened."""
-    from usv_tui.device.identity import device_facts, find_telemetry
+    from usv_tui.telemetry.identity import device_facts, find_telemetry
 
     ordinal = place.cuda.current_device()
     source, _ = find_telemetry(f"cuda:{ordinal}", device_facts(ordinal, place.torch))
@@ -312,7 +312,7 @@ def _telemetry(place: Place) -> Any:
 
 def telemetry_cost(place: Place) -> Result:
     """One look at the fast sensors costs well below a tick, with the device at work."""
-    from usv_tui.device.base import Tier
+    from usv_tui.seams import Tier
 
     source = _telemetry(place)
     took = {}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.fake_cuda import FakeTorch
 from tests.gpu import run
-from usv_tui.engine.events import EventTimer
+from usv_tui.timers.events import EventTimer
 
 SCRIPT = Path(run.__file__)
 

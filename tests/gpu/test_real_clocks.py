@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from usv_tui.device.base import Tier
-from usv_tui.device.fixed import fixed_clocks
-from usv_tui.device.identity import find_telemetry
 from usv_tui.errors import ClockRefused, DeviceError
+from usv_tui.library.fixed import fixed_clocks
 from usv_tui.model import ClockHold
+from usv_tui.seams import Tier
+from usv_tui.telemetry.identity import find_telemetry
 
 pytestmark = pytest.mark.gpu
 WATCH_S = 13.0

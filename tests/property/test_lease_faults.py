@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from usv_tui.device.clocks import HardwareClocks
-from usv_tui.device.lease import acquire
-from usv_tui.device.restore import DIRECT
+from usv_tui.clocks.controllers import HardwareClocks
+from usv_tui.clocks.lease import acquire
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockState, ClockUndo, DeviceInfo
+from usv_tui.vendor.restore import DIRECT
 
 INFO = DeviceInfo(uuid="GPU-1234", name="Fake", kind="nvidia")
 STEPS = [

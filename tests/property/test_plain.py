@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS
-from usv_tui import cli, clocks_cli, doctor_cli, headless, lie_cli, plain
-from usv_tui.device.doctor_report import Check, Report, Section, Status
+from usv_tui import plain
+from usv_tui.cli import clocks as clocks_cli
+from usv_tui.cli import doctor as doctor_cli
+from usv_tui.cli import headless
+from usv_tui.cli import lie as lie_cli
+from usv_tui.cli import main as cli
+from usv_tui.cli.machine_report import Check, Report, Section, Status
 from usv_tui.engine.lie import Lie, LieRow
 from usv_tui.errors import UsageError, UsvError
 from usv_tui.model import (

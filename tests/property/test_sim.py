@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usv_tui.engine.timers import Slot
 from usv_tui.sim.gpu import SimCall, SimGpu
 from usv_tui.sim.kernels import KernelNoise, SimKernel
 from usv_tui.sim.machine import Item, Machine
@@ -14,6 +13,7 @@ from usv_tui.sim.physics import Board, equilibrium
 from usv_tui.sim.profiles import CARDS
 from usv_tui.sim.scenarios import Scenario
 from usv_tui.sim.timer import SimTimer
+from usv_tui.timers.wall import Slot
 from usv_tui.timesource import ManualTime
 
 cards = st.sampled_from(sorted(CARDS)).map(CARDS.__getitem__)

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys, threading, time
 from collections import deque
-from usv_tui.device.nvml import NvmlTelemetry
-from usv_tui.device.poller import Poller
+from usv_tui.telemetry.nvidia import NvmlTelemetry
+from usv_tui.telemetry.poller import Poller
 
 path, uuid = sys.argv[1:]
 records = deque()

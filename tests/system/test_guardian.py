@@ -16,20 +16,20 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.clocks import AMD, NVIDIA, PCI, UUID, FakeBoard, nvml_library
-from usv_tui.device.clocks import NvidiaClocks
-from usv_tui.device.guardian import arm
-from usv_tui.device.lease import acquire, restore_all
-from usv_tui.device.restore import Access
+from usv_tui.clocks.controllers import NvidiaClocks
+from usv_tui.clocks.guardian import arm
+from usv_tui.clocks.lease import acquire, restore_all
 from usv_tui.errors import ClockRefused
+from usv_tui.vendor.restore import Access
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 2.0
 
 LOCK = f"""
 import contextlib, os, signal, sys
-from usv_tui.device.clocks import AmdClocks, NvidiaClocks
-from usv_tui.device.lease import acquire
-from usv_tui.device.restore import Access
+from usv_tui.clocks.controllers import AmdClocks, NvidiaClocks
+from usv_tui.clocks.lease import acquire
+from usv_tui.vendor.restore import Access
 from usv_tui.model import DeviceInfo
 
 nvidia = DeviceInfo(uuid="{UUID}", name="NVIDIA Fake 100", kind="nvidia")
@@ -387,7 +387,7 @@ lock = os.open({str(tmp_path / "lock")!r}, os.O_CREAT | os.O_RDWR)
 folder = os.open({str(tmp_path)!r}, os.O_RDONLY)
 fds = (theirs.fileno(), lock, folder)
 child = subprocess.Popen(
-    [sys.executable, "-P", "-m", "usv_tui.device.guardian", *map(str, fds)], pass_fds=fds
+    [sys.executable, "-P", "-m", "usv_tui.clocks.guardian", *map(str, fds)], pass_fds=fds
 )
 theirs.close()
 ours.sendall({json.dumps(order).encode()!r}.replace(b'"parent": {os.getpid()}',
@@ -406,7 +406,7 @@ sys.exit(child.wait())
 
 def test_the_guardian_starts_with_almost_nothing_imported() -> None:
     """It must be ready at once, and must not hold a framework's memory for a whole run."""
-    program = "import sys, usv_tui.device.guardian; print('\\n'.join(sys.modules))"
+    program = "import sys, usv_tui.clocks.guardian; print('\\n'.join(sys.modules))"
 
     out = subprocess.run(
         [sys.executable, "-P", "-c", program],
@@ -422,9 +422,10 @@ def test_the_guardian_starts_with_almost_nothing_imported() -> None:
     ours = {name for name in loaded if name.startswith("usv_tui")}
     assert ours == {
         "usv_tui",
-        "usv_tui.device",
-        "usv_tui.device.guardian",
-        "usv_tui.device.restore",
+        "usv_tui.clocks",
+        "usv_tui.clocks.guardian",
+        "usv_tui.vendor",
+        "usv_tui.vendor.restore",
         "usv_tui.errors",
     }
 

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from usv_tui.device.base import Tier
-from usv_tui.device.lease import ClockLease, acquire
-from usv_tui.engine.timers import Slot
+from usv_tui.clocks.lease import ClockLease, acquire
 from usv_tui.errors import ClockRefused
 from usv_tui.model import Advice, ClockHold, Reading, Sample, Verdict
 from usv_tui.records import Samples
+from usv_tui.seams import Tier
 from usv_tui.sim.device import SimSession, load
 from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import RowData, TelemetryData
+from usv_tui.timers.wall import Slot
 from usv_tui.timesource import ManualTime
 
 S = 1_000_000_000

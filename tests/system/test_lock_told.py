@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.fakes.clocks import NVIDIA, UUID, FakeBoard
-from usv_tui.device.lease_files import Entry, LeaseDirectory
+from usv_tui.clocks.lease_files import Entry, LeaseDirectory
 from usv_tui.model import ClockUndo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,7 @@ class Run:
         tasks = Path(f"/proc/{self.process.pid}/task")
         found = [f.read_text().split() for f in tasks.glob("*/children")]
         for pid in [pid for pids in found for pid in pids]:
-            if b"usv_tui.device.guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"usv_tui.clocks.guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
         raise AssertionError("no guardian")
 

@@ -169,8 +169,8 @@ def test_numpy_and_torch_come_after_the_first_paint(launch):
 
     code = (
         "import sys; import usv_tui.tui.app; "
-        "print([m for m in ('numpy', 'torch', 'usv_tui.engine', 'usv_tui.device') "
-        "if m in sys.modules])"
+        "rooms = ('usv_tui.engine', 'usv_tui.telemetry', 'usv_tui.clocks', 'usv_tui.vendor'); "
+        "print([m for m in ('numpy', 'torch', *rooms) if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

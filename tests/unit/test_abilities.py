@@ -12,12 +12,12 @@ import pytest
 
 import usv_tui
 from tests.fakes.fake_cuda import FakeCuda, FakeTorch
-from usv_tui.engine.abilities import ESSENTIAL
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import work
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import BenchError, Fault, Noted, Samples
 from usv_tui.session.wording import sentence
+from usv_tui.timers.abilities import ESSENTIAL
 
 FILE = """
 import torch
@@ -28,7 +28,7 @@ BENCHMARKS = {
 """
 SOURCE = "\n".join(
     path.read_text(encoding="utf-8")
-    for folder in ("engine", "device")
+    for folder in ("engine", "timers", "diagnosis", "library", "telemetry", "vendor")
     for path in (Path(usv_tui.__file__).parent / folder).glob("*.py")
 )
 
@@ -78,7 +78,7 @@ def is_measured(records: list) -> bool:
 
 def test_the_names_are_those_that_matter() -> None:
     """The functions that are taken away include all that are declared optional or essential."""
-    from usv_tui.engine.abilities import OPTIONAL
+    from usv_tui.timers.abilities import OPTIONAL
 
     assert {*OPTIONAL, *ESSENTIAL} <= set(CUDA_NAMES)
     assert {"is_grad_enabled", "version", "autograd", "is_anomaly_enabled"} <= set(TORCH_NAMES)

@@ -13,11 +13,12 @@ import usv.timer
 
 import usv_tui
 from usv_tui import BenchmarkFailed, GPUTimer, Measurement, do_bench, do_bench_many, get_timer
-from usv_tui.engine import choice, group
-from usv_tui.engine.cache import Flusher
-from usv_tui.engine.timers import WallTimer
 from usv_tui.errors import DeviceError, TimerError, UsageError
+from usv_tui.library import group
+from usv_tui.library import timer_selection as choice
 from usv_tui.model import ClockHold, ClockState
+from usv_tui.timers.cache import Flusher
+from usv_tui.timers.wall import WallTimer
 
 
 class Sim(usv.timer.GPUTimer):
@@ -571,9 +572,9 @@ def test_clocks_are_held_while_measuring_and_let_go_in_any_case(monkeypatch, fak
         finally:
             held.append("unlock")
 
-    clocks = types.ModuleType("usv_tui.device.fixed")
+    clocks = types.ModuleType("usv_tui.library.fixed")
     clocks.clocks_locked_if_possible = locked
-    monkeypatch.setitem(sys.modules, "usv_tui.device.fixed", clocks)
+    monkeypatch.setitem(sys.modules, "usv_tui.library.fixed", clocks)
 
     m = do_bench(lambda: held.append("fn"), timer="wall", lock_clocks=True, iters=1, warmup=0)
     with pytest.raises(RuntimeError):

@@ -9,9 +9,9 @@ import usv
 
 from tests.fakes.fake_cuda import FakeTorch
 from usv_tui import BenchmarkFailed, do_bench, do_bench_many, get_timer
-from usv_tui.engine import choice
-from usv_tui.engine.cache import Flusher
-from usv_tui.engine.torch_clock import TorchClock
+from usv_tui.library import timer_selection as choice
+from usv_tui.timers.cache import Flusher
+from usv_tui.timers.torch_clock import TorchClock
 
 US = 1_000
 

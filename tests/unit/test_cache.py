@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.fakes.fake_cuda import FakeTorch
-from usv_tui.engine import cache
-from usv_tui.engine.cache import cpu_cache_bytes, distinct_bytes, make_flusher, rotation_badge
-from usv_tui.engine.events import EventTimer
-from usv_tui.engine.timers import Slot
+from usv_tui.timers import cache
+from usv_tui.timers.cache import cpu_cache_bytes, distinct_bytes, make_flusher, rotation_badge
+from usv_tui.timers.events import EventTimer
+from usv_tui.timers.wall import Slot
 
 MIB = 1 << 20
 

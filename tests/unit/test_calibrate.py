@@ -3,7 +3,7 @@ import statistics
 import pytest
 
 from usv_tui.engine.calibrate import MAX_INNER, calibrate, prime, shared_inner
-from usv_tui.engine.timers import ForeignTimer, GPUTimer, Slot, WallTimer
+from usv_tui.timers.wall import ForeignTimer, GPUTimer, Slot, WallTimer
 from usv_tui.timesource import ManualTime
 
 

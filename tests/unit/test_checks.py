@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from usv_tui.engine import checks
-from usv_tui.engine.checks import (
+from usv_tui.diagnosis import checks
+from usv_tui.diagnosis.checks import (
     BenchFault,
     DeviceState,
     RowEvidence,
@@ -21,8 +21,7 @@ from usv_tui.engine.checks import (
     vet_result,
     vet_state,
 )
-from usv_tui.engine.findings import BADGES, SENTENCES, Finding
-from usv_tui.engine.roofline import (
+from usv_tui.diagnosis.roofline import (
     Roofline,
     cpu_roofline,
     facts_of,
@@ -30,6 +29,7 @@ from usv_tui.engine.roofline import (
     roofline_from,
     roofline_of,
 )
+from usv_tui.diagnosis.vocabulary import BADGES, SENTENCES, Finding
 from usv_tui.model import Flag, Reason
 from usv_tui.stats.stalls import StallFinder
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from usv_tui.engine.difference import difference, hint
+from usv_tui.diagnosis.difference import difference, hint
 
 
 class Odd:

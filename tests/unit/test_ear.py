@@ -5,8 +5,8 @@ import warnings
 
 import pytest
 
-from usv_tui.engine.ear import listening
-from usv_tui.engine.timers import Slot, WallTimer
+from usv_tui.diagnosis.ear import listening
+from usv_tui.timers.wall import Slot, WallTimer
 
 
 def heard(*fns: object) -> list[tuple[int | None, str]]:

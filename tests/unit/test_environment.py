@@ -3,7 +3,8 @@ import subprocess
 
 import pytest
 
-from usv_tui import environment, terminal
+from usv_tui import environment
+from usv_tui.cli import terminal
 
 
 def git(folder, *arguments):

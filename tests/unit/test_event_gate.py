@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.fakes.fake_cuda import FakeTorch
-from usv_tui.engine.events import EventTimer
 from usv_tui.engine.runner import Runner
 from usv_tui.model import Benchmark, Flag, RunConfig, Suite
 from usv_tui.records import AnyRecord, Command, Samples
+from usv_tui.timers.events import EventTimer
 from usv_tui.timesource import ManualTime
 
 US = 1_000

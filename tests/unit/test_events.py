@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from tests.fakes.fake_cuda import Costs, FakeStream, FakeTensor, FakeTorch
-from usv_tui.engine.checks import BenchFault, RowEvidence, diagnose
-from usv_tui.engine.events import EventTimer, TorchClock
-from usv_tui.engine.timers import Slot
+from usv_tui.diagnosis.checks import BenchFault, RowEvidence, diagnose
 from usv_tui.errors import TimerError
 from usv_tui.model import Flag, Sample
 from usv_tui.records import Noted, ProbeClock
+from usv_tui.timers.events import EventTimer, TorchClock
+from usv_tui.timers.wall import Slot
 
 MS = 1_000_000
 US = 1_000

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.fakes.fake_cuda import Costs, FakeTorch
-from usv_tui.engine.events import EventTimer
-from usv_tui.engine.timers import Slot
+from usv_tui.timers.events import EventTimer
+from usv_tui.timers.wall import Slot
 
 US = 1_000
 MS = 1_000_000

@@ -6,7 +6,7 @@ from tests.fakes import screen as fake
 from tests.fakes import session as records
 from tests.fakes.live import BEGIN_NS, open_session
 from tests.unit.test_tui_app import running, screen
-from usv_tui.engine.diagnosis import Diagnosis
+from usv_tui.diagnosis.while_running import Diagnosis
 from usv_tui.records import End, Noted, Progress
 from usv_tui.session.faults import Faults
 from usv_tui.session.journal import Journal, read

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from usv_tui.engine.cache import Flusher
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import Prepared, work
 from usv_tui.errors import UsageError
@@ -16,6 +15,7 @@ from usv_tui.session.goal import Goal, target_of
 from usv_tui.session.store import Store
 from usv_tui.sim import load
 from usv_tui.stats.pairs import Interval
+from usv_tui.timers.cache import Flusher
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 

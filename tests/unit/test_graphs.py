@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.fakes.fake_cuda import FakeTensor, FakeTorch
-from usv_tui.engine.events import EventTimer
-from usv_tui.engine.phases import PhaseCollector, phase
-from usv_tui.engine.timers import Slot
+from usv_tui.timers.events import EventTimer
+from usv_tui.timers.phases import PhaseCollector, phase
+from usv_tui.timers.wall import Slot
 
 US = 1_000
 

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import session as fake
 from tests.fakes.live import open_session
 from tests.fakes.session import BEGIN_NS, MS
-from usv_tui import headless
+from usv_tui.cli import headless
 from usv_tui.errors import ExitCode
 from usv_tui.model import RowState
 from usv_tui.records import BenchError, Fault, Output, Progress, Skip, State

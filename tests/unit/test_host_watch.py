@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from usv_tui.engine.host_watch import HostWatch, Usage, explain, read_usage
+from usv_tui.diagnosis.host_watch import HostWatch, Usage, explain, read_usage
 from usv_tui.model import Notice
 from usv_tui.session.wording import sentence
 

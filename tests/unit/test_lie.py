@@ -3,11 +3,11 @@
 import pytest
 
 from tests.fakes.fake_cuda import FakeTorch
-from usv_tui.engine.events import EventTimer
 from usv_tui.engine.lie import measure_lie
-from usv_tui.engine.timers import WallTimer
 from usv_tui.model import Benchmark
 from usv_tui.sim.device import load
+from usv_tui.timers.events import EventTimer
+from usv_tui.timers.wall import WallTimer
 from usv_tui.timesource import ManualTime
 
 US = 1_000

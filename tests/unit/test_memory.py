@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from usv_tui.engine.memory import resident_bytes, watch_memory
-from usv_tui.engine.timers import Slot, WallTimer
 from usv_tui.engine.worker import make_timer
 from usv_tui.model import RunConfig
+from usv_tui.timers.wall import Slot, WallTimer
 from usv_tui.timesource import ManualTime
 
 KB = 1000

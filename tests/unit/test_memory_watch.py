@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from usv_tui.engine.memory import MemoryWatch, Said
-from usv_tui.engine.timers import Slot
 from usv_tui.model import Notice
 from usv_tui.session.wording import sentence
+from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 KB, MB = 1000, 1_000_000

@@ -11,15 +11,15 @@ import pytest
 import usv_tui
 from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS
-from usv_tui import headless
-from usv_tui.device.processes import describe, words
-from usv_tui.engine.findings import BADGES
+from usv_tui.cli import headless
+from usv_tui.diagnosis.vocabulary import BADGES
 from usv_tui.model import ClockState, Notice
 from usv_tui.records import BenchError, Clocks, Fault, Noted
 from usv_tui.report import table
 from usv_tui.session import export
 from usv_tui.session.store import Store
 from usv_tui.session.wording import CODES, sentence
+from usv_tui.vendor.processes import describe, words
 
 ROOT = Path(usv_tui.__file__).parent
 LEVELS = ("warn", "error")

@@ -1,6 +1,6 @@
 import pytest
 
-from usv_tui import options
+from usv_tui.cli import options
 from usv_tui.errors import UsageError
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import session as fake
-from usv_tui.cli import main
+from usv_tui.cli.main import main
 from usv_tui.records import End
 from usv_tui.session import outputs
 from usv_tui.session.journal import Journal

@@ -6,8 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.fakes.fake_cuda import FakeTorch
-from usv_tui.engine.events import EventTimer
-from usv_tui.engine.phases import (
+from usv_tui.records import Bench, Samples
+from usv_tui.sim import kernel
+from usv_tui.sim.device import load
+from usv_tui.sim.gpu import SimCall
+from usv_tui.timers.events import EventTimer
+from usv_tui.timers.phases import (
     FIRST_ROW,
     PhaseBook,
     PhaseCollector,
@@ -16,11 +20,7 @@ from usv_tui.engine.phases import (
     phase,
     unwrap,
 )
-from usv_tui.engine.timers import Slot, Timer, WallTimer, beside
-from usv_tui.records import Bench, Samples
-from usv_tui.sim import kernel
-from usv_tui.sim.device import load
-from usv_tui.sim.gpu import SimCall
+from usv_tui.timers.wall import Slot, Timer, WallTimer, beside
 from usv_tui.timesource import ManualTime
 
 US = 1_000

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.fake_cuda import FakeTensor, FakeTorch
-from usv_tui.engine.probe import KernelProbe, Mark, SpinProbe, find_probe, mean_mhz
-from usv_tui.engine.stream_clock import EventPool, SleepRate
+from usv_tui.timers.probe import KernelProbe, Mark, SpinProbe, find_probe, mean_mhz
+from usv_tui.timers.stream_clock import EventPool, SleepRate
 
 US = 1_000
 MS = 1_000_000
@@ -178,7 +178,7 @@ def test_clock_kernels_compile_without_a_gpu(
     monkeypatch.setitem(os.environ, "TRITON_CACHE_DIR", str(tmp_path))
     triton = pytest.importorskip("triton")
     compiler = pytest.importorskip("triton.backends.compiler")
-    from usv_tui.engine import probe_kernels
+    from usv_tui.timers import probe_kernels
 
     source = triton.compiler.ASTSource(
         fn=getattr(probe_kernels, name), signature={"out": "*i64"}, constexprs={}

@@ -7,8 +7,9 @@ import pytest
 import usv
 
 import usv_tui
-from usv_tui import Measurement, format_table, load_results, results, save_results
+from usv_tui import Measurement, format_table, load_results, save_results
 from usv_tui.errors import UsageError
+from usv_tui.library import results
 
 
 def test_every_digit_of_every_sample_comes_back(tmp_path):

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from usv_tui.device.base import ClockController, TelemetrySource, Tier
-from usv_tui.device.hold import HoldWatch, foreign_lock_hint
-from usv_tui.device.poller import Poller
-from usv_tui.engine.timers import Slot, Timer
+from usv_tui.clocks.verify import HoldWatch, foreign_lock_hint
 from usv_tui.errors import ClockError, ClockRefused, DeviceLost, TelemetryOff, UsageError
 from usv_tui.model import ClockHold, Reading, Reason
 from usv_tui.records import Telemetry, decode, encode
+from usv_tui.seams import ClockController, TelemetrySource, Tier
 from usv_tui.sim.device import SimClocks, SimSession, SimTelemetry, load
 from usv_tui.sim.profiles import CARDS
 from usv_tui.sim.scenarios import SCENARIOS, describe, find_scenario, parse_spec
+from usv_tui.telemetry.poller import Poller
+from usv_tui.timers.wall import Slot, Timer
 from usv_tui.timesource import ManualTime
 
 

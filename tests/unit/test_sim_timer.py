@@ -7,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from usv_tui.engine.cache import Flusher
-from usv_tui.engine.phases import PhaseCollector, phase
 from usv_tui.engine.runner import Runner
-from usv_tui.engine.timers import Slot
 from usv_tui.errors import UsageError
 from usv_tui.model import CacheMode, Flag, RowState, RunConfig
 from usv_tui.records import BenchError, Noted, ProbeClock, Samples, State, encode
@@ -22,6 +19,9 @@ from usv_tui.sim.scenarios import SCENARIOS, Faults, Scenario
 from usv_tui.sim.timer import SimTimer
 from usv_tui.sim.trace import trace
 from usv_tui.suite.discovery import load_suite
+from usv_tui.timers.cache import Flusher
+from usv_tui.timers.phases import PhaseCollector, phase
+from usv_tui.timers.wall import Slot
 from usv_tui.timesource import ManualTime, MonotonicTime
 
 PLAIN = SimKernel(name="plain", t0_ns=1e6, alpha=0.0, activity=0.1, noise=1e-9)

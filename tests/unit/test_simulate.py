@@ -2,9 +2,9 @@
 
 import pytest
 
-from usv_tui.engine.roofline import Roofline, faster_than_roofline
+from usv_tui.cli.simulate import Simulation
+from usv_tui.diagnosis.roofline import Roofline, faster_than_roofline
 from usv_tui.sim import CARDS, SCENARIOS, Scenario, find_card
-from usv_tui.simulate import Simulation
 
 
 def rates(scenario: Scenario, key: str, *, aside: bool) -> list[object]:

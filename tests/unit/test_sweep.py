@@ -6,16 +6,16 @@ import random
 import pytest
 
 from tests.fakes import session as fake
-from usv_tui.cli import main
-from usv_tui.device.base import Tier
-from usv_tui.engine.timers import Slot
+from usv_tui.cli.main import main
 from usv_tui.errors import ClockRefused, UsageError
 from usv_tui.model import ClockHold, ClockState
 from usv_tui.records import Clocks, Device, Progress, Telemetry, Visit
 from usv_tui.report import sweep as report
+from usv_tui.seams import Tier
 from usv_tui.session.store import Store
 from usv_tui.session.sweep import HELD, Plan, Sweep, clocks_of, marks, points
 from usv_tui.sim.device import load
+from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 STEPS = list(range(300, 2001, 15))

@@ -8,10 +8,7 @@ import pytest
 
 from tests.fakes.fake_cuda import FakeTorch
 from tests.fakes.loop import MS, Loop
-from usv_tui.engine.cache import Flusher
-from usv_tui.engine.events import EventTimer
 from usv_tui.engine.runner import Runner
-from usv_tui.engine.timers import Slot, WallTimer
 from usv_tui.engine.warmth import MAX_CALL_NS, MAX_REFILL
 from usv_tui.model import Benchmark, CacheMode, RunConfig, Suite
 from usv_tui.records import Bench, BenchError, Calibrated, Noted, Samples
@@ -20,6 +17,9 @@ from usv_tui.sim.kernels import SimKernel
 from usv_tui.sim.profiles import find_card
 from usv_tui.sim.scenarios import Scenario
 from usv_tui.sim.timer import SimTimer
+from usv_tui.timers.cache import Flusher
+from usv_tui.timers.events import EventTimer
+from usv_tui.timers.wall import Slot, WallTimer
 from usv_tui.timesource import ManualTime
 
 MIB = 1 << 20

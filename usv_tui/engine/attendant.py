@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from usv_tui.engine.host_watch import HostWatch
+from usv_tui.diagnosis.host_watch import HostWatch
 from usv_tui.engine.memory import MemoryWatch, Said
-from usv_tui.engine.timers import Slot
+from usv_tui.timers.wall import Slot
 
 
 class Attendant:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from usv_tui.engine.copies import leave_if_copy
-from usv_tui.engine.timers import Failure, Slot, Timer
+from usv_tui.copies import leave_if_copy
 from usv_tui.records import Samples
+from usv_tui.timers.wall import Failure, Slot, Timer
 
 PROBE_ROUND = -1
 """The round number of windows that serve only to calibrate."""

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from usv_tui.diagnosis.checks import vet_result
 from usv_tui.engine.calibrate import calibrate
-from usv_tui.engine.checks import vet_result
-from usv_tui.engine.levelling import Levelling
-from usv_tui.engine.timers import Slot, Timer
+from usv_tui.engine.warmup import Levelling
 from usv_tui.model import Benchmark
 from usv_tui.suite.rows import assemble
+from usv_tui.timers.wall import Slot, Timer
 from usv_tui.timesource import NS_PER_S
 
 _WARM_CALLS = 2

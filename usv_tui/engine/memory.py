@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from usv_tui.engine.checks import memory_grows
-from usv_tui.engine.copies import leave_if_copy
-from usv_tui.engine.findings import Finding, finding
-from usv_tui.engine.timers import Slot
+from usv_tui.copies import leave_if_copy
+from usv_tui.diagnosis.checks import memory_grows
+from usv_tui.diagnosis.vocabulary import Finding, finding
+from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
 
 _STATM = Path("/proc/self/statm")

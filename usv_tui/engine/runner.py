@@ -15,17 +15,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from usv_tui.copies import leave_if_copy
+from usv_tui.diagnosis.checks import failure_kind, vet_result
+from usv_tui.diagnosis.difference import difference, hint
 from usv_tui.engine.attendant import Attendant
-from usv_tui.engine.cache import Flusher, rotation_badge
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
-from usv_tui.engine.checks import failure_kind, vet_result
-from usv_tui.engine.copies import leave_if_copy
-from usv_tui.engine.difference import difference, hint
 from usv_tui.engine.gate import STOOD_NS, Gate
-from usv_tui.engine.levelling import MIN_NS, Levelling
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.schedule import Schedule
-from usv_tui.engine.timers import Failure, Slot, Timer, beside
 from usv_tui.engine.tuning import (
     begin_warm,
     budget_ns,
@@ -36,6 +33,7 @@ from usv_tui.engine.tuning import (
     warmth_finding,
     window_finding,
 )
+from usv_tui.engine.warmup import MIN_NS, Levelling
 from usv_tui.engine.where import Where
 from usv_tui.engine.window import DEFAULT_S
 from usv_tui.errors import UsageError, one_line
@@ -56,6 +54,8 @@ from usv_tui.records import (
     Timing,
 )
 from usv_tui.suite.rows import Built, assemble
+from usv_tui.timers.cache import Flusher, rotation_badge
+from usv_tui.timers.wall import Failure, Slot, Timer, beside
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 _BLOCK_NS = 2_000_000

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.engine.calibrate import fewest_window_ns, shared_inner
-from usv_tui.engine.findings import Finding, finding
-from usv_tui.engine.timers import Failure, Slot, Timer
 from usv_tui.engine.warmth import Patient, first_refill, look
 from usv_tui.engine.window import DEFAULT_S, LENGTHS_S, Choice, try_lengths
 from usv_tui.model import CacheMode
+from usv_tui.timers.wall import Failure, Slot, Timer
 from usv_tui.timesource import NS_PER_S
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from random import Random
 
 import numpy as np
 
+from usv_tui.copies import leave_if_copy
 from usv_tui.engine.calibrate import PROBE_ROUND
-from usv_tui.engine.copies import leave_if_copy
-from usv_tui.engine.timers import Failure, Slot, Timer
 from usv_tui.stats.basics import madn
+from usv_tui.timers.wall import Failure, Slot, Timer
 
 MAX_REFILL = 32
 """Most untimed calls before one window."""

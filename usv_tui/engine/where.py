@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from usv_tui.engine.timers import Slot
+from usv_tui.timers.wall import Slot
 
 Cells = list[int] | memoryview
 _OURS = "usv_tui.engine."

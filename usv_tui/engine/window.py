@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from usv_tui.copies import leave_if_copy
 from usv_tui.engine.calibrate import PROBE_ROUND
-from usv_tui.engine.copies import leave_if_copy
-from usv_tui.engine.timers import Failure, Slot, Timer
 from usv_tui.stats.basics import madn
+from usv_tui.timers.wall import Failure, Slot, Timer
 
 DEFAULT_S = 1e-3
 LENGTHS_S = (0.25e-3, DEFAULT_S, 4e-3)

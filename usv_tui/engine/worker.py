@@ -15,26 +15,26 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from usv_tui.device.identity import device_facts
-from usv_tui.device.nvml_library import silence_deprecation
-from usv_tui.engine.abilities import ask, is_hip
+from usv_tui.copies import leave_if_copy, no_copies
+from usv_tui.diagnosis.checks import distortions
+from usv_tui.diagnosis.ear import listening
+from usv_tui.diagnosis.host_watch import HostWatch
+from usv_tui.diagnosis.roofline import cpu_roofline, facts_of, roofline_of
 from usv_tui.engine.attendant import Attendant
-from usv_tui.engine.cache import Flusher
-from usv_tui.engine.checks import distortions
-from usv_tui.engine.copies import leave_if_copy, no_copies
-from usv_tui.engine.ear import listening
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.host_watch import HostWatch
 from usv_tui.engine.memory import MemoryWatch, watch_memory
-from usv_tui.engine.roofline import cpu_roofline, facts_of, roofline_of
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
-from usv_tui.engine.timers import Timer, WallTimer
 from usv_tui.engine.where import Where
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
 from usv_tui.model import Notice, RunConfig, Suite, WorkRequest
 from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
 from usv_tui.suite.discovery import load_suite, select_rows
+from usv_tui.telemetry.identity import device_facts
+from usv_tui.timers.abilities import ask, is_hip
+from usv_tui.timers.cache import Flusher
+from usv_tui.timers.wall import Timer, WallTimer
 from usv_tui.timesource import MonotonicTime, TimeSource
+from usv_tui.vendor.nvml import silence_deprecation
 
 Emit = Callable[[AnyRecord], object]
 
@@ -264,7 +264,7 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
     if not is_cuda:
         raise TimerError(f"--timer {wanted} needs a GPU, and this is {config.device}")
     # Only device events can be captured in a graph or held back by a blocker.
-    events = importlib.import_module("usv_tui.engine.events")
+    events = importlib.import_module("usv_tui.timers.events")
     timer: Timer = events.EventTimer(
         torch,
         graph=config.graph,
@@ -277,6 +277,6 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
 
 def make_flusher(config: RunConfig, torch: Any) -> Flusher:
     """What evicts the cache of the measured device."""
-    cache = importlib.import_module("usv_tui.engine.cache")
+    cache = importlib.import_module("usv_tui.timers.cache")
     found: Flusher = cache.make_flusher(config.device, flush_mb=config.flush_mb, torch=torch)
     return found

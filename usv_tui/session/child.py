@@ -17,7 +17,7 @@ from collections import deque
 import msgspec
 
 from usv_tui import signals
-from usv_tui.engine.copies import no_copies
+from usv_tui.copies import no_copies
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.where import Where, stack_of
 from usv_tui.engine.worker import work

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from usv_tui import plain
-from usv_tui.engine.diagnosis import Diagnosis
+from usv_tui.diagnosis.roofline import roofline_from
+from usv_tui.diagnosis.while_running import Diagnosis
 from usv_tui.engine.gate import Gate
-from usv_tui.engine.roofline import roofline_from
 from usv_tui.errors import ExitCode
 from usv_tui.model import Advice, Notice, RunConfig
 from usv_tui.records import (
@@ -55,7 +55,7 @@ _OUTPUT_LINES = 200
 
 
 class Watcher(Protocol):
-    """Telemetry as the session sees it; `device.poller.Poller` is one."""
+    """Telemetry as the session sees it; `telemetry.poller.Poller` is one."""
 
     def start(self) -> None:
         """Begin to poll in a thread of its own."""

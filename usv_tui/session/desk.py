@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from usv_tui.device.base import ClockController
-from usv_tui.device.clock_choice import NEEDS_RIGHTS, lock_command, parse_target
-from usv_tui.device.hold import foreign_lock_hint, is_loaded
-from usv_tui.device.lease import ClockLease, acquire
-from usv_tui.device.lease_repair import known_state, restore_all, unlock
+from usv_tui.clocks.lease import ClockLease, acquire
+from usv_tui.clocks.lease_repair import known_state, restore_all, unlock
+from usv_tui.clocks.target import NEEDS_RIGHTS, lock_command, parse_target
+from usv_tui.clocks.verify import foreign_lock_hint, is_loaded
 from usv_tui.errors import ClockError, ClockRefused, UsvError
 from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
+from usv_tui.seams import ClockController
 from usv_tui.timesource import MonotonicTime, TimeSource
 
 MakeController = Callable[[DeviceInfo], ClockController]

@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
 
-from usv_tui.engine.copies import no_sudden_exit
+from usv_tui.copies import no_sudden_exit
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.runner import LeftBehind
 from usv_tui.engine.where import Where, row_of, stack_of

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from usv_tui.device.energy import EnergyPerCall, RowWindows
 from usv_tui.model import (
     EXCLUDED,
     BenchInfo,
@@ -22,6 +21,7 @@ from usv_tui.stats.inputs import RowData
 from usv_tui.stats.rolling import LogHistogram, Summary, summary
 from usv_tui.stats.segments import Change
 from usv_tui.stats.stalls import StallFinder
+from usv_tui.telemetry.energy import EnergyPerCall, RowWindows
 from usv_tui.timesource import NS_PER_S
 
 MAX_WINDOW = 10_000

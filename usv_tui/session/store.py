@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from usv_tui import plain
-from usv_tui.device.energy import energy_per_call
-from usv_tui.device.sensors import confirmed_reasons
 from usv_tui.model import (
     EXCLUDED,
     Advice,
@@ -75,6 +73,8 @@ from usv_tui.stats.inputs import Probe, TelemetryData
 from usv_tui.stats.pairs import Interval
 from usv_tui.stats.segments import change_points
 from usv_tui.suite.discovery import NO_BENCHMARK
+from usv_tui.telemetry.energy import energy_per_call
+from usv_tui.telemetry.sensors import confirmed_reasons
 from usv_tui.timesource import NS_PER_S
 
 DEFAULT_WINDOW = 1_000

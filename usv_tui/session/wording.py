@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from usv_tui import plain
-from usv_tui.device.processes import MOST, words
-from usv_tui.engine.findings import SENTENCES
+from usv_tui.diagnosis.vocabulary import SENTENCES
 from usv_tui.model import Notice
+from usv_tui.vendor.processes import MOST, words
 
 Words = Callable[[Mapping[str, Any]], str]
 

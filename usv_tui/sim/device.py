@@ -29,7 +29,7 @@ from usv_tui.sim.timer import SimTimer
 from usv_tui.timesource import TimeSource
 
 _FAST, _REASONS, _SLOW, _RARE = 1, 2, 4, 8
-"""The bits of `device.base.Tier`."""
+"""The bits of `seams.Tier`."""
 _FIELDS: dict[str, tuple[int, str]] = {
     "sm_mhz": (_FAST, "MHz"),
     "sm_mhz_min": (_FAST, "MHz"),

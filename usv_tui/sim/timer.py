@@ -23,7 +23,7 @@ _OUTSIDE_FLOORS = 3
 
 
 class SlotLike(Protocol):
-    """What a timer needs of `engine.timers.Slot`."""
+    """What a timer needs of `timers.wall.Slot`."""
 
     bench: int
     fn: Callable[[], object]

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from textual.strip import Strip
 
-from usv_tui.device.clock_choice import offered_mhz
+from usv_tui.clocks.target import offered_mhz
 from usv_tui.errors import ClockError
 from usv_tui.model import ClockHold, ClockState
 from usv_tui.report.wording import clock_words

@@ -1,0 +1,1 @@
+"""Locking clocks, and giving them back in every end."""

@@ -1,0 +1,151 @@
+"""Which devices have clocks to control, found without torch, and which of them is meant."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from usv_tui.errors import DeviceError, TelemetryError
+from usv_tui.model import DeviceInfo
+from usv_tui.seams import Identity
+from usv_tui.vendor.nvml import Nvml, short_pci
+from usv_tui.vendor.restore import DIRECT, LEVEL_FILE, Access
+
+MIN_PREFIX = 6
+"""Shortest beginning of a UUID that may stand for it."""
+
+
+def list_devices(access: Access = DIRECT) -> list[DeviceInfo]:
+    """NVIDIA devices, then AMD ones; a device that we may not open is left out."""
+    return [*_list_nvidia(access), *_list_amd(access)]
+
+
+def _list_nvidia(access: Access) -> list[DeviceInfo]:
+    nvml = Nvml(access.nvml_library)
+    try:
+        nvml.open()
+    except TelemetryError:
+        return []
+    try:
+        driver = nvml.ask("nvmlSystemGetDriverVersion")
+        return [
+            info
+            for index, handle in nvml.handles()
+            if (info := _nvidia_info(nvml, index, handle, driver)) is not None
+        ]
+    except TelemetryError:
+        return []
+    finally:
+        nvml.close()
+
+
+def _nvidia_info(nvml: Nvml, index: int, handle: Any, driver: str | None) -> DeviceInfo | None:
+    """What one board is; None without a UUID, by which alone it could be meant."""
+    ask = nvml.ask
+    uuid, pci = ask("nvmlDeviceGetUUID", handle), ask("nvmlDeviceGetPciInfo", handle)
+    if not uuid:
+        return None
+    return DeviceInfo(
+        uuid=_text(uuid),
+        name=_text(ask("nvmlDeviceGetName", handle) or "NVIDIA GPU"),
+        kind="nvidia",
+        pci=short_pci(_text(pci.busId)) if pci else None,
+        driver=driver and _text(driver),
+        index=index,
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _list_amd(access: Access) -> list[DeviceInfo]:
+    root = Path(access.sysfs) / "bus/pci/devices"
+    cards = [file.parent for file in sorted(root.glob(f"*/{LEVEL_FILE}"))]
+    amd = [card for card in cards if _word(card / "vendor") == "0x1002"]
+    return [_amd_info(index, card) for index, card in enumerate(amd)]
+
+
+def _amd_info(index: int, card: Path) -> DeviceInfo:
+    unique = _word(card / "unique_id")
+    return DeviceInfo(
+        uuid=f"GPU-{unique}" if unique else f"amd-{card.name}",
+        name=_word(card / "product_name") or f"AMD GPU {card.name}",
+        kind="amd",
+        pci=card.name,
+        driver="amdgpu",
+        index=index,
+    )
+
+
+def _word(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def select(text: str, devices: Sequence[DeviceInfo]) -> DeviceInfo:
+    """The device named by UUID (or its unique beginning) or PCI address; the only one if empty.
+
+    Raises:
+        DeviceError: none, or several; the message lists what there is.
+    """
+    if not devices:
+        raise DeviceError("no GPU with clocks to control was found", "usv-tui doctor says why")
+    known = ", ".join(f"{device.uuid} ({device.name})" for device in devices)
+    if not text:
+        if len(devices) > 1:
+            raise DeviceError("which device?", f"--device takes one of {known}")
+        return devices[0]
+    word = text.lower()
+    exact = [d for d in devices if word in {d.uuid.lower(), (d.pci or "").lower()}]
+    begun = [
+        d
+        for d in devices
+        if len(word) >= MIN_PREFIX
+        and (
+            d.uuid.lower().startswith(word) or d.uuid.lower().removeprefix("gpu-").startswith(word)
+        )
+    ]
+    found = exact or begun
+    if len(found) != 1:
+        raise DeviceError(f"{text!r} names {len(found) or 'no'} device", f"there are: {known}")
+    return found[0]
+
+
+def match(identity: Identity, devices: Sequence[DeviceInfo]) -> DeviceInfo:
+    """The device that a framework measures: by UUID, then by PCI address, else none.
+
+    Raises:
+        DeviceError: it cannot be told which one it is.
+    """
+    ours = [device for device in devices if device.kind == identity.vendor]
+    if identity.uuid:
+        uuid = _bare(identity.uuid)
+        for device in ours:
+            if _bare(device.uuid) == uuid:
+                return device
+        if identity.vendor == "nvidia":
+            # A slice of a board has a UUID of its own, and the PCI address of the whole.
+            part = f"MIG-{uuid}"
+            for device in ours:
+                if device.pci and device.pci == identity.pci:
+                    return msgspec.structs.replace(device, name=identity.name, slice=part)
+            return DeviceInfo(uuid=part, name=identity.name, kind="nvidia", slice=part)
+    if identity.pci and identity.pci.strip("0:."):
+        for device in ours:
+            if device.pci == identity.pci:
+                return device
+    if identity.is_only and len(ours) == 1 and not identity.uuid and not identity.pci:
+        return ours[0]
+    raise DeviceError(
+        f"cannot tell which GPU is device {identity.ordinal}",
+        f"there are: {', '.join(device.uuid for device in ours) or 'none to control'}",
+    )
+
+
+def _bare(uuid: str) -> str:
+    """A UUID without what the vendors' tools put in front of it."""
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-").removeprefix("0x")

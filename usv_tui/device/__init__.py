@@ -1,1 +1,0 @@
-"""Telemetry and clock control of the measured device."""

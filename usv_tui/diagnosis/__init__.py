@@ -1,0 +1,1 @@
+"""Checks of the rows and their vocabulary: what may make a number untrue."""

@@ -1,0 +1,1 @@
+"""Sensors of devices and of the host, read beside the samples."""

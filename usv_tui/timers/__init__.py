@@ -1,0 +1,1 @@
+"""How a call is timed: the wall clock, device events, graphs, phases, the cache."""

@@ -1,0 +1,69 @@
+"""What this build of torch can do beside timing: each ability is optional, and says what it costs.
+
+Takes `torch` as an argument and imports nothing of it. A module that stands in for `torch.cuda`
+may lack any of its functions, or have one that raises.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from usv_tui.diagnosis.vocabulary import Finding
+from usv_tui.errors import TimerError
+
+ESSENTIAL = ("Event", "current_stream", "synchronize")
+"""Without these there is no timing by events."""
+OPTIONAL: Mapping[str, str] = {
+    "_sleep": "no spin kernel: no blocker, no clock by spins, and the floor is the host's",
+    "get_sync_debug_mode": "a call that waits for the device is found by the host's time alone",
+    "set_sync_debug_mode": "a call that waits for the device is found by the host's time alone",
+    "is_current_stream_capturing": "a capture that is left open is not noticed",
+    "current_device": "a changed device is not noticed",
+    "set_device": "a changed device is not put back",
+    "set_stream": "a changed stream is not put back",
+    "stream": "a benchmark with a stream of its own cannot be timed",
+    "memory_allocated": "memory on the device is not watched",
+    "get_device_properties": "neither the device's name nor its cache and peak rates are known",
+}
+"""What else is used of `torch.cuda`, and what is lost without it."""
+
+
+def require_events(torch: Any) -> None:
+    """Refuse a torch that cannot time by events.
+
+    Raises:
+        TimerError: it names what is missing.
+    """
+    cuda = getattr(torch, "cuda", None)
+    missing = [name for name in ESSENTIAL if not hasattr(cuda, name)]
+    if missing:
+        names = ", ".join(f"torch.cuda.{name}" for name in missing)
+        version = getattr(torch, "__version__", "here")
+        raise TimerError(
+            f"event timing needs {names}, and torch {version} has no such thing",
+            "--timer wall times the host",
+        )
+
+
+def lacking(cuda: Any) -> Finding | None:
+    """What is optional and not here, in one finding."""
+    lost: dict[str, list[str]] = {}
+    for name, loss in OPTIONAL.items():
+        if not hasattr(cuda, name):
+            lost.setdefault(loss, []).append(name)
+    if not lost:
+        return None
+    reasons = [f"no torch.cuda.{' and '.join(names)}: {loss}" for loss, names in lost.items()]
+    return Finding("abilities missing", {"reasons": reasons})
+
+
+def ask(owner: Any, name: str, *arguments: Any, default: Any = None) -> Any:
+    """What a function of a module answers: `default` where it is missing or refuses."""
+    try:
+        return getattr(owner, name)(*arguments)
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        return default
+
+
+def is_hip(torch: Any) -> bool:
+    """True for a build for AMD."""
+    return bool(getattr(getattr(torch, "version", None), "hip", None))

@@ -1,0 +1,290 @@
+"""What a primed callable does to the device, found out before it is timed.
+
+Takes `torch` as an argument and imports nothing of it. Everything here runs outside timing, with an
+idle device, and costs a clean row on a quiet host one call. A look that raises a doubt decides
+nothing: it is looked again, beside a baseline that is taken in turn and under the same conditions.
+"""
+
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+from usv_tui.diagnosis.checks import (
+    OUTSIDE_LEAST_NS,
+    BenchFault,
+    DeviceState,
+    Longer,
+    distortions,
+    longer,
+    outside_limit,
+    outside_stream,
+    synchronises,
+    vet_state,
+)
+from usv_tui.diagnosis.vocabulary import Finding
+from usv_tui.timers.abilities import ask
+from usv_tui.timers.stream_clock import EventPool, SleepRate
+from usv_tui.timers.wall import Slot
+from usv_tui.timesource import NS_PER_S
+
+EXAMINED = ("synchronises", "work outside the stream")
+"""What is found here."""
+_SPIN_NS = 2_000_000
+"""Long enough to see a wait, too short for the launch queue to fill meanwhile."""
+_LONGEST_SPIN_NS = 50_000_000
+_BASE_NS = 5_000_000
+"""A host that has slept for so long is as cold as it gets."""
+_LOOKS = 24
+_FEWEST_LOOKS = 6
+_CHANCE = 1e-3
+"""What shows so seldom by chance is believed: with six looks at either, all of them differ."""
+_BUDGET_NS = NS_PER_S // 2
+"""Fewer looks are taken at a row whose calls are long."""
+_MOST_CALLS = 200
+"""In a row, to let what each leaves elsewhere add up; a device takes 1024 launches ahead."""
+_BASES = 4
+"""Baselines of which the least is what an undisturbed synchronise costs."""
+_NS_PER_MS = 1_000_000
+_SYNC_WARNING = "called a synchronizing"
+"""How torch begins it."""
+_PROTOTYPE = "Synchronization debug mode is a prototype"
+"""What the mode says of itself, which is no finding."""
+
+
+class Call(NamedTuple):
+    """One call of a row between two events, with everything that was seen of it."""
+
+    host_ns: int
+    window_ns: float
+    after_end_ns: int
+    """How long the device went on after the end event."""
+
+
+class Examiner:
+    """Calls rows and looks. One for each timer, made in the thread that times."""
+
+    def __init__(
+        self,
+        torch: Any,
+        pool: EventPool,
+        clock: Callable[[], int],
+        sleep: SleepRate | None,
+    ) -> None:
+        self._torch = torch
+        self._cuda = torch.cuda
+        self._pool = pool
+        self._clock = clock
+        self._sleep = sleep
+        self._home = self.state()
+        self._home_stream = self._cuda.current_stream()
+        # A mode that cannot be asked for, or not be set, hears nothing.
+        mode = ask(self._cuda, "get_sync_debug_mode")
+        self._can_listen = mode is not None and hasattr(self._cuda, "set_sync_debug_mode")
+
+    def state(self) -> DeviceState:
+        """What is shared by all rows of this thread; what cannot be asked for never changes."""
+        cuda = self._cuda
+        stream = cuda.current_stream()
+        return DeviceState(
+            int(ask(cuda, "current_device", default=0)),
+            _handle(stream),
+            bool(ask(cuda, "is_current_stream_capturing")),
+            bool(ask(self._torch, "is_grad_enabled")),
+        )
+
+    def surroundings(self) -> list[Finding]:
+        """Torch's profiler, which only torch can tell of; see `checks.distortions` for the rest."""
+        autograd = getattr(self._torch, "autograd", None)
+        is_on = bool(ask(autograd, "_profiler_enabled"))
+        return distortions({}, is_profiling=is_on, is_anomaly=False)
+
+    def fault(self) -> BenchFault | None:
+        """Whether the calls so far left this thread's state changed; puts it back."""
+        found = vet_state(self._home, self.state())
+        if found is not None:
+            cuda = self._cuda
+            ask(cuda, "set_device", self._home.device)
+            ask(cuda, "set_stream", self._home_stream)
+            ask(self._torch, "set_grad_enabled", self._home.is_grad_enabled)
+        return found
+
+    def look(self, slot: Slot) -> list[Finding]:
+        """Call a row and see whether it waits for the device, or works elsewhere."""
+        heard: list[str] = []
+        first = self._call(slot, heard=heard)
+        found = (self._waits(slot, first, len(heard)), self._outside(slot, first))
+        return [f for f in found if f is not None]
+
+    def covered_ns(self, fn: Callable[[], object]) -> float:
+        """Device time of one call that was queued behind a spin, so that it has no launch gap."""
+        slot = Slot(-1, fn)
+        host_ns = self._call(slot).host_ns
+        return self._call(slot, min(_LONGEST_SPIN_NS, 2 * host_ns + 100_000)).window_ns
+
+    # -- does it wait for the device?
+
+    def _waits(self, slot: Slot, first: Call, heard: int) -> Finding | None:
+        if heard:
+            again = [self._hear(slot) for _ in range(2)]
+            if not all(again):  # lazy set-up of a first call, not what every call does
+                return None
+            return synchronises(heard, first.host_ns, None, 0.0)
+        if self._sleep is None or first.host_ns < 0.5 * first.window_ns:
+            return None
+        alone_ns = [first.host_ns, self._call(slot).host_ns]
+        spin_ns = max(_SPIN_NS, min(_LONGEST_SPIN_NS, 3 * min(alone_ns)))
+        behind_ns: list[int] = []
+        is_so = self._compare(
+            lambda: behind_ns.append(self._call(slot, spin_ns).host_ns),
+            lambda: alone_ns.append(self._call(slot).host_ns),
+            lambda: longer(behind_ns, alone_ns, 0.7 * spin_ns),
+            cost_ns=2 * min(alone_ns) + spin_ns,
+        )
+        if not is_so:
+            return None
+        return synchronises(0, min(alone_ns), statistics.median(behind_ns), spin_ns)
+
+    def _hear(self, slot: Slot) -> int:
+        heard: list[str] = []
+        self._call(slot, heard=heard)
+        return len(heard)
+
+    # -- does it work elsewhere?
+
+    def _outside(self, slot: Slot, first: Call) -> Finding | None:
+        """Whether the device goes on after the end event more often than a busy host explains.
+
+        Where a synchronise is slow itself, it may hide what one call leaves elsewhere: then many
+        calls are made in a row, so that it adds up.
+        """
+        if first.after_end_ns <= OUTSIDE_LEAST_NS:
+            return None
+        # Any one of these may be a call that the host was late for.
+        seen = min((self._call(slot) for _ in range(_BASES)), key=lambda call: call.window_ns)
+        base_ns = [self._base(slot, seen.window_ns) for _ in range(_BASES)]
+        found = self._goes_on(slot, seen, base_ns, 1)
+        usual_ns = min(base_ns)
+        if found is None and usual_ns > 2 * OUTSIDE_LEAST_NS and slot.reset is None:
+            many = math.ceil(4 * usual_ns / max(1.0, seen.window_ns))
+            if 1 < many <= _MOST_CALLS:
+                found = self._goes_on(slot, seen, base_ns, many)
+        return found
+
+    def _goes_on(self, slot: Slot, seen: Call, base_ns: list[int], calls: int) -> Finding | None:
+        after_ns: list[int] = []
+        is_so = self._compare(
+            lambda: after_ns.append(self._call(slot, calls=calls).after_end_ns),
+            lambda: base_ns.append(self._base(slot, seen.window_ns)),
+            lambda: longer(after_ns, base_ns, outside_limit(base_ns, calls)),
+            cost_ns=calls * (seen.window_ns + seen.host_ns) + 2 * base_ns[0],
+        )
+        return outside_stream(after_ns, seen.window_ns, base_ns, calls) if is_so else None
+
+    def _compare(
+        self,
+        look: Callable[[], object],
+        look_at_base: Callable[[], object],
+        compare: Callable[[], Longer],
+        cost_ns: float,
+    ) -> bool:
+        """Look in turn at the row and at the baseline until chance explains the difference, or not.
+
+        A look at a faulty row may show nothing (the host was late, and the work was done by then),
+        and one at a clean row may show something; what counts is how often, against the baseline.
+        """
+        most = max(_FEWEST_LOOKS, min(_LOOKS, round(_BUDGET_NS / max(1.0, cost_ns))))
+        for i in range(most):
+            look()
+            look_at_base()
+            seen = compare()
+            if seen.chance < _CHANCE:
+                return True
+            if i + 1 >= _FEWEST_LOOKS and not seen.is_more_often:
+                return False
+        return False
+
+    def _base(self, slot: Slot, window_ns: float) -> int:
+        """What a synchronise takes after the host has waited for work that is all in the stream."""
+        if self._sleep is None:
+            return self._drained_call(slot)
+        spin = Slot(-1, _nothing)
+        return self._call(spin, round(min(_BASE_NS, max(_SPIN_NS / 20, window_ns)))).after_end_ns
+
+    def _drained_call(self, slot: Slot) -> int:
+        """The same without a spin kernel: the row's own work, waited for before the end event."""
+
+        def drained() -> None:
+            slot.fn()
+            self._cuda.synchronize()
+
+        return self._call(Slot(-1, drained, reset=slot.reset, stream=slot.stream)).after_end_ns
+
+    # -- calls
+
+    def _call(
+        self, slot: Slot, spin_ns: int = 0, heard: list[str] | None = None, calls: int = 1
+    ) -> Call:
+        cuda, clock = self._cuda, self._clock
+        start, end = self._pool.take(), self._pool.take()
+        if slot.reset is not None:
+            slot.reset()
+        cuda.synchronize()
+        with (
+            cuda.stream(slot.stream) if slot.stream is not None else nullcontext(),
+            nullcontext() if heard is None else self._listening(heard),
+        ):
+            if spin_ns and self._sleep is not None:
+                cuda._sleep(self._sleep.cycles(spin_ns))  # noqa: SLF001  torch's own name
+            start.record()
+            before_ns = clock()
+            for _ in range(calls):
+                slot.fn()
+            host_ns = clock() - before_ns
+            end.record()
+        end.synchronize()
+        ended_ns = clock()
+        cuda.synchronize()
+        after_ns = clock() - ended_ns
+        window_ns = start.elapsed_time(end) * _NS_PER_MS
+        self._pool.give(start, end)
+        return Call(host_ns, window_ns, after_ns)
+
+    @contextmanager
+    def _listening(self, heard: list[str]) -> Iterator[None]:
+        """Collect what torch's sync-debug mode says of the calls within, where there is one."""
+        if not self._can_listen:
+            yield
+            return
+        cuda = self._cuda
+        before = cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ask(cuda, "set_sync_debug_mode", "warn")
+            try:
+                yield
+            finally:
+                ask(cuda, "set_sync_debug_mode", before)
+        for warning in caught:
+            text = str(warning.message)
+            if _SYNC_WARNING in text:
+                heard.append(text)
+            elif _PROTOTYPE not in text:  # the row's own: somebody else may want to hear it
+                warnings.showwarning(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
+
+
+def _handle(stream: Any) -> int:
+    """What tells a stream from another one: its handle on CUDA and ROCm, else its number."""
+    for name in ("cuda_stream", "stream_id"):
+        value = getattr(stream, name, None)
+        if value is not None:
+            return int(value)
+    return 0
+
+
+def _nothing() -> None:
+    pass

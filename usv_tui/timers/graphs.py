@@ -1,0 +1,175 @@
+"""Graph mode: capture a callable once, check the replay against an eager run, or stay eager.
+
+A capture can lose work without a word: launches that are not recorded, results that are stale. So
+the captured outputs are poisoned before the replay that is compared, and its time is compared too.
+Takes `torch` as an argument and imports nothing of it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from usv_tui.diagnosis.vocabulary import Finding, finding
+
+_WARM_CALLS = 3
+_TOO_FAST = 0.4
+"""A replay below this share of the covered eager time has lost work: gaps are not in either."""
+_ENOUGH_NS = 20_000
+"""Shorter eager times are mostly spacing between launches, which a graph really saves."""
+
+
+class Captured(NamedTuple):
+    """What to time from now on, and as what."""
+
+    fn: Callable[[], object]
+    mode: str
+    """graph or eager."""
+    findings: list[Finding]
+    keep: object = None
+    """What the replay reads and writes: to be held for as long as it is called."""
+
+
+def capture(
+    torch: Any,
+    fn: Callable[[], object],
+    *,
+    reset: Callable[[], object] | None = None,
+    covered_ns: Callable[[Callable[[], object]], float],
+) -> Captured:
+    """Capture `fn` and return its replay; or `fn` itself, with the reason as a finding.
+
+    `covered_ns` times one call behind a spin, so that neither time has a launch gap in it.
+    """
+    cuda = torch.cuda
+    prepare = reset or _nothing
+    try:
+        side = cuda.Stream()
+        eager = _warm(torch, side, fn, prepare)
+        graph, outputs = _record(cuda, side, fn, prepare)
+    except Exception as error:  # noqa: BLE001  whatever it is, the eager callable still works
+        return _eager(fn, "graph refused", reason=_first_line(error))
+    replay: Callable[[], object] = graph.replay
+    problem = _compare(torch, replay, list(_tensors(torch, outputs)), eager, prepare)
+    if problem:
+        return _eager(fn, "graph differs", reason=problem)
+    prepare()
+    eager_ns = covered_ns(fn)
+    prepare()
+    replay_ns = covered_ns(replay)
+    if eager_ns >= _ENOUGH_NS and replay_ns < _TOO_FAST * eager_ns:
+        reason = (
+            f"a replay takes {replay_ns / 1e3:.4g} us, an eager call {eager_ns / 1e3:.4g} us: "
+            "work is missing from the graph"
+        )
+        return _eager(fn, "graph differs", reason=reason, eager_ns=eager_ns, replay_ns=replay_ns)
+    return Captured(replay, "graph", [], (graph, fn, outputs))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _eager(fn: Callable[[], object], code: str, **evidence: Any) -> Captured:
+    return Captured(fn, "eager", [finding(code, **evidence)])
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+class _Eager(NamedTuple):
+    """The results of two eager calls."""
+
+    tensors: list[Any]
+    """The last ones themselves: while they live, no captured output has their address."""
+    last: list[Any]
+    """Copies."""
+    before: list[Any]
+
+
+def _warm(torch: Any, side: Any, fn: Callable[[], object], prepare: Callable[[], object]) -> _Eager:
+    """Eager calls on the stream of the capture."""
+    cuda = torch.cuda
+    side.wait_stream(cuda.current_stream())
+    copies: list[list[Any]] = []
+    tensors: list[Any] = []
+    with cuda.stream(side):
+        for _ in range(_WARM_CALLS):
+            prepare()
+            tensors = list(_tensors(torch, fn()))
+            copies.append([tensor.detach().clone() for tensor in tensors])
+    cuda.synchronize()
+    return _Eager(tensors, copies[-1], copies[-2])
+
+
+def _record(
+    cuda: Any, side: Any, fn: Callable[[], object], prepare: Callable[[], object]
+) -> tuple[Any, object]:
+    """The graph and what the callable returned while it was captured.
+
+    Raises:
+        RuntimeError: something in it cannot be captured. The side stream captures no more.
+    """
+    graph = cuda.CUDAGraph()
+    prepare()
+    cuda.synchronize()
+    with cuda.stream(side):
+        # thread_local: what other threads ask of the driver meanwhile is none of our business
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            outputs = fn()
+        except BaseException as error:
+            try:
+                graph.capture_end()
+            except RuntimeError as second:
+                error.add_note(f"and the capture ended with: {_first_line(second)}")
+            raise
+        graph.capture_end()
+    return graph, outputs
+
+
+def _compare(
+    torch: Any,
+    replay: Callable[[], object],
+    outputs: list[Any],
+    eager: _Eager,
+    prepare: Callable[[], object],
+) -> str:
+    """What is wrong with a replay's results; empty when nothing is, or nothing can be told."""
+    if len(outputs) != len(eager.last):
+        return f"{len(outputs)} tensors come back from a capture, {len(eager.last)} from a call"
+    if not all(_same(torch, a, b) for a, b in zip(eager.last, eager.before, strict=True)):
+        return ""  # eager calls differ among themselves
+    # A result that is the same memory each time may be an input too: it is left as it is.
+    fixed = {tensor.data_ptr() for tensor in eager.tensors}
+    for tensor in outputs:
+        if tensor.data_ptr() not in fixed:
+            tensor.detach().fill_(float("nan") if tensor.is_floating_point() else 0)
+    prepare()
+    replay()
+    torch.cuda.synchronize()
+    if all(_same(torch, a, b) for a, b in zip(outputs, eager.last, strict=True)):
+        return ""
+    return "the results of a replay differ from an eager call's"
+
+
+def _same(torch: Any, a: Any, b: Any) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if torch.equal(a, b):
+        return True
+    return bool(
+        a.is_floating_point() and torch.allclose(a, b, rtol=1e-2, atol=1e-3, equal_nan=True)
+    )
+
+
+def _tensors(torch: Any, value: object, depth: int = 3) -> Iterator[Any]:
+    """The device tensors in a result."""
+    if torch.is_tensor(value):
+        if getattr(value, "is_cuda", False):
+            yield value
+    elif depth and isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(torch, item, depth - 1)
+    elif depth and isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(torch, item, depth - 1)

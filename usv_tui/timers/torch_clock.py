@@ -1,0 +1,86 @@
+"""Event timing behind usv's `GPUTimer` protocol: `get_timer("torch")`."""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from usv_tui.timers.abilities import require_events
+from usv_tui.timers.stream_clock import EventPool
+from usv_tui.timers.wall import GPUTimer
+
+
+class _Handle:
+    """One sample of `TorchClock`: two events until it is read, then a number."""
+
+    __slots__ = ("end", "inner", "seconds", "start")
+
+    def __init__(self, start: Any, end: Any, inner: int) -> None:
+        self.start = start
+        self.end = end
+        self.inner = inner
+        self.seconds: float | None = None
+
+
+class TorchClock(GPUTimer):
+    """Event timing behind usv's protocol; the events of read samples are used again."""
+
+    def __init__(self, torch: Any, *, depth: int = 256) -> None:
+        require_events(torch)
+        self._cuda = torch.cuda
+        self._pool = EventPool(self._cuda)
+        self._pool.reserve(64)
+        self._depth = depth
+        self._cuda.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for the whole device."""
+        self._cuda.synchronize()
+
+    def open(
+        self,
+        fn: Callable[[], object],
+        inner: int = 1,
+        before: Callable[[], object] | None = None,
+    ) -> _Handle:
+        """Enqueue one sample on the current stream."""
+        handle = _Handle(self._pool.take(), self._pool.take(), inner)
+        if before is not None:
+            before()
+        stream = self._cuda.current_stream()
+        handle.start.record(stream)
+        for _ in repeat(None, inner):
+            fn()
+        handle.end.record(stream)
+        return handle
+
+    def value(self, handle: _Handle) -> float:
+        """Seconds per call; may be asked for again."""
+        if handle.seconds is None:
+            handle.seconds = handle.start.elapsed_time(handle.end) / 1e3 / handle.inner
+            self._pool.give(handle.start, handle.end)
+            handle.start = handle.end = None
+        return handle.seconds
+
+    def record_n(
+        self,
+        fn: Callable[[], object],
+        n: int,
+        *,
+        inner: int = 1,
+        before: Callable[[], object] | None = None,
+    ) -> np.ndarray:
+        """`n` samples in a row, at most `depth` of them in flight."""
+        seconds: list[float] = []
+        flying: deque[_Handle] = deque()
+        for _ in range(n):
+            if len(flying) >= self._depth:
+                flying[self._depth // 4].end.synchronize()
+                while flying and flying[0].end.query():
+                    seconds.append(self.value(flying.popleft()))
+            flying.append(self.open(fn, inner, before))
+        self.synchronize()
+        seconds += [self.value(handle) for handle in flying]
+        return np.array(seconds, dtype=np.float64)
