@@ -1,10 +1,14 @@
 """Columns that grow: raw samples, time bins made on arrival, telemetry. One owner, the store."""
 
+from typing import Any, Generic, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from usv_tui.model import Reading
 from usv_tui.session.snapshot import BinSeries, FloatArray, IntArray
+
+T = TypeVar("T", bound=np.generic)
 
 _BIG_STEP = 1 << 19
 """From this many elements on, capacity grows by steps, so that little of it stands empty."""
@@ -13,15 +17,15 @@ _BITS = (1 << 63) - 1
 """What a column of clock-event bits can hold."""
 
 
-class Column:
+class Column(Generic[T]):
     """An append-only array; `view` costs nothing and stays valid until the next append."""
 
-    def __init__(self, dtype: type[np.generic] | str, capacity: int = 256) -> None:
-        self._data: NDArray[np.generic] = np.empty(capacity, dtype=dtype)
+    def __init__(self, dtype: type[T], capacity: int = 256) -> None:
+        self._data: NDArray[T] = np.empty(capacity, dtype=dtype)
         self.n = 0
 
-    def extend(self, values: NDArray[np.generic]) -> None:
-        """Append an array."""
+    def extend(self, values: NDArray[Any]) -> None:
+        """Append an array; its values become the column's type."""
         end = self.n + len(values)
         if end > len(self._data):
             step = min(max(len(self._data), len(values)), _BIG_STEP)
@@ -39,7 +43,7 @@ class Column:
         self._data[self.n] = value
         self.n += 1
 
-    def view(self, start: int = 0) -> NDArray[np.generic]:
+    def view(self, start: int = 0) -> NDArray[T]:
         """The elements from `start` on, without a copy."""
         return self._data[start : self.n]
 
@@ -127,14 +131,14 @@ class Bins:
 
     def series(self, from_ns: int, to_ns: int) -> BinSeries:
         """The closed bins that start within [from_ns, to_ns)."""
-        t: IntArray = self._t.view()  # type: ignore[assignment]
+        t = self._t.view()
         a, b = np.searchsorted(t, (from_ns, to_ns))
         return BinSeries(
             t[a:b],
-            self._low.view()[a:b],  # type: ignore[arg-type]
-            self._high.view()[a:b],  # type: ignore[arg-type]
-            self._median.view()[a:b],  # type: ignore[arg-type]
-            self._n.view()[a:b],  # type: ignore[arg-type]
+            self._low.view()[a:b],
+            self._high.view()[a:b],
+            self._median.view()[a:b],
+            self._n.view()[a:b],
             self.width_ns,
         )
 

@@ -94,7 +94,7 @@ def _real(snapshot: Snapshot, store: Store) -> Iterator[RowView]:
 def _row(store: Store, view: RowView, start_ns: int) -> dict[str, Any]:
     row = store.rows[view.bench]
     info = row.info
-    mhz, in_stream = store.sample_clock(row.t_ns.view())  # type: ignore[arg-type]
+    mhz, in_stream = store.sample_clock(row.t_ns.view())
     return {
         "name": info.name,
         "bench": info.bench,
@@ -130,7 +130,7 @@ def _row(store: Store, view: RowView, start_ns: int) -> dict[str, Any]:
         "energy_j": view.energy_j,
         "energy_label": view.energy_label or None,
         "samples": {
-            "t_s": ((row.t_ns.view() - np.int64(start_ns)) / 1e9).tolist(),  # type: ignore[operator]
+            "t_s": ((row.t_ns.view() - np.int64(start_ns)) / 1e9).tolist(),
             "seconds": _nullable(row.seconds()),
             "window_ns": row.window_ns.view().tolist(),
             "inner": row.inner.view().tolist(),
@@ -171,7 +171,7 @@ def flag_names(flags: int) -> list[str]:
 def _telemetry(store: Store, start_ns: int) -> dict[str, Any]:
     columns = store.telemetry_columns
     data: dict[str, Any] = {
-        "t_s": ((columns.t_ns.view() - np.int64(start_ns)) / 1e9).tolist(),  # type: ignore[operator]
+        "t_s": ((columns.t_ns.view() - np.int64(start_ns)) / 1e9).tolist(),
         "reasons": [None if r < 0 else r for r in columns.reasons.view().tolist()],
     }
     for name, column in columns.fields.items():
@@ -216,7 +216,7 @@ def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
         name = plain.cell(row.info.name)
         times = row.t_ns.view()
         nearest = np.searchsorted(telemetry_t, times, side="right") - 1
-        mhz, in_stream = store.sample_clock(times)  # type: ignore[arg-type]
+        mhz, in_stream = store.sample_clock(times)
         data = zip(
             row.round.view().tolist(),
             times.tolist(),

@@ -49,7 +49,7 @@ class RowStore:
         self.round = Column(np.int32)
         self.inner = Column(np.int32)
         self.flags = Column(np.uint8)
-        self.host_ns: Column | None = None
+        self.host_ns: Column[np.int64] | None = None
         """None while the host's time equals the window, as with a wall timer."""
         self.recent = Recent(MAX_WINDOW)
         self.bins = Bins(BIN_NS)
@@ -148,7 +148,7 @@ class RowStore:
     def _take_again(self) -> None:
         """What counts has changed: the epoch's statistics are made anew from its samples."""
         start = self.epoch_start
-        flags: IntArray = self.flags.view(start).astype(np.int64)
+        flags = self.flags.view(start).astype(np.int64)
         self.recent.clear()
         self._aside.clear()
         self._aside_at.clear()
@@ -163,7 +163,7 @@ class RowStore:
     def _revise(self, numbers: IntArray) -> None:
         """Earlier samples, by their number among those that count, are stalls after all, or not."""
         flags = self.flags.view(self.epoch_start)
-        counted = np.flatnonzero((flags & int(EXCLUDED)) == 0)  # type: ignore[operator]
+        counted = np.flatnonzero((flags & int(EXCLUDED)) == 0)
         at = counted[numbers]
         flags[at] = flags[at].astype(np.int64) ^ int(Flag.STALL)
 
@@ -256,11 +256,11 @@ class RowStore:
         is_phase = self.info.parent is not None
         return RowData(
             bench=self.info.bench,
-            t_ns=self.t_ns.view(start),  # type: ignore[arg-type]
-            window_ns=self.window_ns.view(start),  # type: ignore[arg-type]
-            inner=self.inner.view(start),  # type: ignore[arg-type]
-            rounds=self.round.view(start),  # type: ignore[arg-type]
-            flags=self.flags.view(start),  # type: ignore[arg-type]
+            t_ns=self.t_ns.view(start),
+            window_ns=self.window_ns.view(start),
+            inner=self.inner.view(start),
+            rounds=self.round.view(start),
+            flags=self.flags.view(start),
             baseline=baseline,
             is_control=self.info.control_of is not None,
             tick_ns=tick_ns,
@@ -272,7 +272,7 @@ class RowStore:
         times = self.t_ns.view(self.epoch_start)
         start = max(int(np.searchsorted(times, from_ns)), len(times) - _ENERGY_SAMPLES)
         start += self.epoch_start
-        good = (self.flags.view(start) & int(EXCLUDED)) == 0  # type: ignore[operator]
+        good = (self.flags.view(start) & int(EXCLUDED)) == 0
         return RowWindows(
             self.t_ns.view(start)[good],
             self.window_ns.view(start)[good],
@@ -316,7 +316,7 @@ class RowStore:
         window = self.window_ns.view(start)
         inner = self.inner.view(start)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(window > 0, window / (inner * 1e9), np.nan)  # type: ignore[operator]
+            return np.where(window > 0, window / (inner * 1e9), np.nan)
 
     def trend(self, now_ns: int, start_ns: int) -> tuple[float, ...]:
         """Medians of the last minute in equal bins, NaN where nothing was measured."""

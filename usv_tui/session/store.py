@@ -443,9 +443,9 @@ class Store:
             row = rows[(self._energy_turn + k) % len(rows)]
             row.energy = energy_per_call(
                 row.windows(now_ns - _ENERGY_NS),
-                columns.t_ns.view()[part],  # type: ignore[arg-type]
-                columns.fields["energy_mj"].view()[part],  # type: ignore[arg-type]
-                columns.fields["power_mw"].view()[part],  # type: ignore[arg-type]
+                columns.t_ns.view()[part],
+                columns.fields["energy_mj"].view()[part],
+                columns.fields["power_mw"].view()[part],
                 device.sensors.get("energy_mj"),
                 device.sensors.get("power_mw"),
             )
@@ -475,7 +475,7 @@ class Store:
             known = (index >= 0) & (t_ns - polled_t[index.clip(0)] <= NS_PER_S)
             mhz[known] = polled[index[known]]
         in_stream = np.zeros(len(t_ns), bool)
-        probe_t: IntArray = self.probe_t_ns.view()  # type: ignore[assignment]
+        probe_t = self.probe_t_ns.view()
         if len(probe_t):
             right = np.searchsorted(probe_t, t_ns).clip(0, len(probe_t) - 1)
             left = (right - 1).clip(0)
@@ -489,15 +489,15 @@ class Store:
         """Readings since then; the clock is the stream's own where it was measured."""
         columns = self.telemetry_columns
         part = columns.between(from_ns, now_ns + 1)
-        t_ns: IntArray = columns.t_ns.view()[part]  # type: ignore[assignment]
+        t_ns = columns.t_ns.view()[part]
         if not len(t_ns):
             return TelemetryData.none()
         fields = {name: column.view()[part] for name, column in columns.fields.items()}
         probe = None
         if self.probe_t_ns.n:
-            times: IntArray = self.probe_t_ns.view()  # type: ignore[assignment]
+            times = self.probe_t_ns.view()
             first = int(np.searchsorted(times, from_ns))
-            probe = Probe(times[first:], self.probe_mhz.view()[first:])  # type: ignore[arg-type]
+            probe = Probe(times[first:], self.probe_mhz.view()[first:])
         reading, device = self._reading, self._device
         sensor = device.sensors.get("sm_mhz") if device is not None else None
         if sensor is not None and "nominal" in sensor.label:
@@ -505,17 +505,17 @@ class Store:
             fields["sm_mhz"] = np.full(len(t_ns), np.nan)
         return TelemetryData(
             t_ns=t_ns,
-            sm_mhz=fields["sm_mhz"],  # type: ignore[arg-type]
+            sm_mhz=fields["sm_mhz"],
             probe=probe,
-            temp_c=fields["temp_c"],  # type: ignore[arg-type]
-            reasons=columns.reasons.view()[part],  # type: ignore[arg-type]
-            power_ns=columns.throttle_ns["power"].view()[part],  # type: ignore[arg-type]
-            thermal_ns=columns.throttle_ns["thermal"].view()[part],  # type: ignore[arg-type]
-            low_mhz=fields["sm_mhz_min"] if columns.has_low else None,  # type: ignore[arg-type]
+            temp_c=fields["temp_c"],
+            reasons=columns.reasons.view()[part],
+            power_ns=columns.throttle_ns["power"].view()[part],
+            thermal_ns=columns.throttle_ns["thermal"].view()[part],
+            low_mhz=fields["sm_mhz_min"] if columns.has_low else None,
             supported_mhz=tuple(self._clocks.supported_mhz)
             or (tuple(device.supported_sm_mhz) if device else ()),
             is_shared=bool(reading and reading.others),
-            power_mw=fields["power_mw"],  # type: ignore[arg-type]
+            power_mw=fields["power_mw"],
             cap_w=_watts(reading, device),
             temp_limit_c=_slowdown_c(device),
             max_mhz=device.max_sm_mhz if device else None,
@@ -594,15 +594,15 @@ class Store:
         row = self.rows.get(bench)
         if row is None:
             return Series(np.empty(0, np.int64), np.empty(0), np.empty(0, bool))
-        times: IntArray = row.t_ns.view()  # type: ignore[assignment]
+        times = row.t_ns.view()
         a, b = (int(i) for i in np.searchsorted(times, (from_ns, to_ns)))
         step = max(1, -(-(b - a) // limit))
         window = row.window_ns.view()[a:b:step]
         inner = row.inner.view()[a:b:step]
         with np.errstate(divide="ignore", invalid="ignore"):
-            seconds = np.where(window > 0, window / (inner * 1e9), np.nan)  # type: ignore[operator]
+            seconds = np.where(window > 0, window / (inner * 1e9), np.nan)
         flags = row.flags.view()[a:b:step]
-        return Series(times[a:b:step], seconds, (flags & int(EXCLUDED | Flag.STALL)) != 0)  # type: ignore[operator]
+        return Series(times[a:b:step], seconds, (flags & int(EXCLUDED | Flag.STALL)) != 0)
 
     def bins(self, bench: int, from_ns: int, to_ns: int) -> BinSeries:
         """The row's closed bins of `BIN_NS` in a stretch of time."""
@@ -612,8 +612,8 @@ class Store:
     def telemetry(self, field: str, from_ns: int, to_ns: int) -> tuple[IntArray, FloatArray]:
         """Times and values of one telemetry field; NaN where it was not reported."""
         part = self.telemetry_columns.between(from_ns, to_ns)
-        times: IntArray = self.telemetry_columns.t_ns.view()[part]  # type: ignore[assignment]
-        return times, self.telemetry_columns.fields[field].view()[part]  # type: ignore[return-value]
+        times = self.telemetry_columns.t_ns.view()[part]
+        return times, self.telemetry_columns.fields[field].view()[part]
 
     def marks(self, from_ns: int, to_ns: int) -> list[tuple[int, str]]:
         """Epoch marks within a stretch of time."""

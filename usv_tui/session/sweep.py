@@ -303,7 +303,7 @@ def _row_at(store: "Store", row: RowStore, visits: Sequence[Visit]) -> RowAt | N
 def _windows(row: RowStore, visit: Visit) -> tuple[RowWindows, FloatArray]:
     times = row.t_ns.view()
     a, b = (int(i) for i in np.searchsorted(times, (visit.from_ns, visit.to_ns)))
-    good = (row.flags.view()[a:b] & int(EXCLUDED | Flag.STALL)) == 0  # type: ignore[operator]
+    good = (row.flags.view()[a:b] & int(EXCLUDED | Flag.STALL)) == 0
     windows = RowWindows(
         times[a:b][good],
         row.window_ns.view()[a:b][good],
@@ -319,9 +319,9 @@ def _energy(store: "Store", windows: RowWindows, visit: Visit) -> tuple[float | 
     part = columns.between(visit.from_ns, visit.to_ns)
     return energy_per_call(
         windows,
-        columns.t_ns.view()[part],  # type: ignore[arg-type]
-        columns.fields["energy_mj"].view()[part],  # type: ignore[arg-type]
-        columns.fields["power_mw"].view()[part],  # type: ignore[arg-type]
+        columns.t_ns.view()[part],
+        columns.fields["energy_mj"].view()[part],
+        columns.fields["power_mw"].view()[part],
         device.sensors.get("energy_mj"),
         device.sensors.get("power_mw"),
     )
