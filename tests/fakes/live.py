@@ -23,6 +23,17 @@ class FakeSource:
         """Whether it ends when it is closed."""
         self.last_words: list[AnyRecord] = []
         """What it says when it is closed."""
+        self.why_no_fresh_worker = "no row was lost"
+        self.renewed = 0
+
+    def why_not_renew(self) -> str:
+        """As the test has it."""
+        return self.why_no_fresh_worker
+
+    def renew(self) -> str:
+        """Noted."""
+        self.renewed += not self.why_no_fresh_worker
+        return self.why_no_fresh_worker
 
     def drain(self) -> list[AnyRecord]:
         """Everything new."""

@@ -181,6 +181,7 @@ class FakeController:
         self.pumps = 0
         self.is_paused = False
         self.telemetry_on = True
+        self.can_renew = False
         self.desk = None
         self.told = []
         self.faults = Faults(lambda *words: self.told.append(words))
@@ -201,6 +202,10 @@ class FakeController:
         self.telemetry_on = not self.telemetry_on
         self.calls.append("telemetry")
         return self.telemetry_on
+
+    def renew(self):
+        self.calls.append("renew")
+        return "" if self.can_renew else "no row was lost"
 
     def set_baseline(self, bench):
         self.calls.append(("baseline", bench))

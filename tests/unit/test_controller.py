@@ -667,3 +667,19 @@ def test_a_run_without_a_sample_says_why():
     session.close("")
 
     assert session.store.where_it_stands == ": quit (while priming)"
+
+
+def test_a_fresh_worker_on_request_undoes_the_fault_of_the_one_before():
+    """The exit code is then that of what is measured from there on."""
+    session, source, _ = open_session()
+    measuring(source)
+    source.queue += [fake.block([(0, MS)] * 20), Fault(BEGIN_NS, 4, "the process died", "")]
+    session.pump()
+    assert (session.can_renew, session.renew()) == (False, "no row was lost")
+    source.why_no_fresh_worker = ""
+
+    assert (session.can_renew, session.renew(), source.renewed) == (True, "", 1)
+
+    source.queue.append(fake.note("fresh worker", why="a fresh worker on request"))
+    session.pump()
+    assert session.fault is None

@@ -213,3 +213,95 @@ def test_what_was_asked_for_stays_asked_for(open_relay):
     relay.drain()
 
     assert [c.verb for c in workers[1].commands] == ["pace", "off", "resume"]
+
+
+def test_on_request_lost_rows_are_tried_again(open_relay):
+    """Those that took their worker with them and no others, in a worker after a gap."""
+    relay, clock, workers = open_relay(max_time_s=60.0)
+    relay.command(Command("pace", "steady"))
+    workers[0].queue += [*rows("a", "b", "c"), BenchError(BEGIN_NS, 2, "ValueError", "no")]
+    relay.drain()
+    workers[0].loss = SEGV
+    relay.drain()
+    workers[1].queue += [*rows("a", "b", "c"), fake.block([(0, MS)]), fake.phase("ended")]
+    clock.advance(NS_PER_S)
+
+    assert relay.why_not_renew() == ""
+    assert relay.renew() == ""
+
+    told = relay.drain()
+    assert workers[1].is_closed
+    assert workers[2].request.retired == [2]
+    assert [c.verb for c in workers[2].commands] == ["pace"]
+    assert len(of(told, Samples)) == 1
+    assert "ended" not in [p.phase for p in of(told, Progress)]
+    notes = [(n.notice.code, n.notice.bench) for n in of(told, Noted)]
+    assert notes == [("fresh worker", None), ("tried again", 1)]
+    assert [(s.bench, s.state) for s in of(told, State)] == [(1, RowState.WAITING)]
+    workers[2].queue += [fake.phase("measuring", clock.now_ns())]
+    assert [gap.reason for gap in of(relay.drain(), Gap)] == ["a fresh worker on request"]
+    assert relay.renew() == "no row was lost"
+
+
+def test_a_run_that_was_given_up_goes_on_on_request(open_relay):
+    """A file whose import killed the process is imported again, and what it says is heard."""
+    relay, _, workers = open_relay()
+    workers[0].loss = Loss("exit", "exit code 3")
+    assert of(relay.drain(), Fault)
+
+    assert relay.renew() == ""
+
+    workers[1].queue += rows("a")
+    assert len(of(told := relay.drain(), Bench)) == 1
+    assert told[1] == fake.timing()
+
+
+def test_a_request_gives_as_many_workers_as_a_run(open_relay):
+    """Rows that die again are bounded anew, and the bound ends the run again."""
+    relay, _, workers = open_relay()
+    names = [f"row {i}" for i in range(5 * MOST_WORKERS)]
+
+    def die_often():
+        for i in range(2 * MOST_WORKERS):
+            workers[-1].queue += rows(*names)
+            relay.drain()
+            workers[-1].loss = SEGV._replace(bench=i)
+            relay.drain()
+
+    die_often()
+    assert relay.renew() == ""
+    die_often()
+
+    assert len(workers) == 2 * MOST_WORKERS
+
+
+@pytest.mark.parametrize(
+    ("config", "before", "why"),
+    [
+        ({}, None, "no row was lost"),
+        ({}, Command("stop", "quit"), "the run has been ended"),
+        ({"max_time_s": 0.5}, None, "the time of the run is over"),
+    ],
+)
+def test_a_fresh_worker_is_refused_with_the_reason(open_relay, config, before, why):
+    """Nothing lost, ended by the user, no time left: nothing is started."""
+    relay, clock, workers = open_relay(**config)
+    workers[0].queue += rows("a", "b")
+    relay.drain()
+    if config:
+        workers[0].loss = SEGV
+        relay.drain()
+        clock.advance(NS_PER_S)
+    if before is not None:
+        relay.command(before)
+
+    known = len(workers)
+    assert relay.renew() == why
+    assert len(workers) == known
+
+
+def test_a_thread_cannot_be_replaced_on_request():
+    """Without --isolate there is no fresh process to be had."""
+    relay = Relay(FakeCarrier, WorkRequest(path="file.py", config=RunConfig()))
+
+    assert relay.renew() == "only under --isolate can lost rows be tried again"

@@ -540,6 +540,21 @@ def test_a_lost_context_is_a_banner_that_names_the_row():
     assert "after b" in store.fatal
 
 
+def test_a_row_that_is_tried_again_has_failed_no_more():
+    """Its error is gone with the one failure of the run, and the run's fault with its worker."""
+    again = fake.note("tried again", 1)
+    fresh = fake.note("fresh worker", why="x")
+    lost = [BenchError(BEGIN_NS, 1, "SIGSEGV", "lost", "stack"), Fault(BEGIN_NS, 4, "died", "")]
+    store = fold(fake.two_rows(5), *lost, fresh, again)
+
+    assert (view(store, 1).error, view(store, 1).traceback) == ("", "")
+    assert not store.failed
+    assert store.snapshot(BEGIN_NS).banner == ""
+
+    store.apply([BenchError(BEGIN_NS, 0, "ValueError", "no"), again])
+    assert store.failed
+
+
 def test_phases_follow_their_row():
     """Sub-rows stand below the row that they are a part of, whatever came between."""
     store = fold(

@@ -162,6 +162,41 @@ def test_a_failed_row_is_neither_measured_alone_nor_compared_with():
     run(main())
 
 
+def test_lost_rows_are_tried_again_on_request():
+    """The footer offers it where it can be done, and a refusal says why."""
+
+    async def main():
+        async with running() as (app, controller, pilot):
+            assert "retry lost" not in screen(app)
+            await pilot.press("R")
+            assert shows(app, "not tried again: no row was lost")
+
+            app.presenter.view.message = ""
+            controller.can_renew = True
+            app.frame()
+            assert "R retry lost" in screen(app)
+            await pilot.press("R")
+            assert shows(app, "a fresh process starts")
+
+    run(main())
+
+
+def test_time_goes_on_with_a_fresh_worker():
+    """What stood still at the end moves again when measuring does."""
+
+    async def main():
+        async with running() as (app, controller, _):
+            controller.store.has_ended = True
+            app.frame()
+            assert app.presenter._ended_ns is not None
+
+            controller.store.has_ended = False
+            app.frame()
+            assert app.presenter._ended_ns is None
+
+    run(main())
+
+
 def test_a_page_is_left_by_the_key_that_opens_help():
     """`?` opens help and closes it again."""
 

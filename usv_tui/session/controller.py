@@ -78,6 +78,18 @@ class Watcher(Protocol):
         ...
 
 
+class Source(RecordSource, Protocol):
+    """Where the records of a session come from; `session.relay.Relay` is one."""
+
+    def why_not_renew(self) -> str:
+        """Why no fresh worker can be had on request; empty when one can."""
+        ...
+
+    def renew(self) -> str:
+        """Give lost rows a fresh worker; returns why not, else an empty string."""
+        ...
+
+
 MakeWatcher = Callable[[Chosen, Callable[[AnyRecord], object], Gate], Watcher | None]
 
 
@@ -86,7 +98,7 @@ class LiveSession:
 
     def __init__(
         self,
-        source: RecordSource,
+        source: Source,
         *,
         suite: str,
         config: RunConfig,
@@ -202,6 +214,8 @@ class LiveSession:
                 self._diagnosis.know(roofline_from(record.identity))
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
+            elif isinstance(record, Noted) and record.notice.code == "fresh worker":
+                self.fault = None  # it was the end of the worker before
             elif isinstance(record, Telemetry):
                 self._tell_temperature(record.reading.temp_c)
                 if self.desk is not None:
@@ -450,6 +464,16 @@ class LiveSession:
             self.telemetry_on = not self.telemetry_on
             (self._watcher.resume if self.telemetry_on else self._watcher.pause)()
         return self.telemetry_on
+
+    @property
+    def can_renew(self) -> bool:
+        """True when `renew` would start a fresh worker."""
+        return not self._source.why_not_renew()
+
+    def renew(self) -> str:
+        """Try lost rows again in a fresh worker; returns why not, else an empty string."""
+        with self._collecting:
+            return self._source.renew()
 
     # -- the end
 

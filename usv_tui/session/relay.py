@@ -32,7 +32,9 @@ from usv_tui.session.live import Loss, RecordSource
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 MOST_WORKERS = 10
-"""One that dies more often is not worth another one."""
+"""One that dies more often is not worth another one, unless somebody asks for it."""
+_RENEW_S = 0.5
+"""How long a worker that is replaced on request may take to leave in order."""
 _KEPT = ("pace", "temp")
 _STAGES = {RowState.PREPARING: "its set-up", RowState.COMPILING: "its first call"}
 
@@ -65,9 +67,18 @@ class Relay:
         self._time = time_source or MonotonicTime()
         self._carrier = make(request)
         self._workers = 1
+        self._most_workers = MOST_WORKERS
         self._rows: dict[int, BenchInfo] = {}
         self._states: dict[int, RowState] = {}
         self._retired: set[int] = set()
+        self._lost: set[int] = set()
+        """Those of the retired that took their worker with them, or did not return."""
+        self._is_given_up = False
+        """Ended for want of a worker, not because it was done."""
+        self._heard: set[type] = set()
+        self._known: set[type] = set()
+        """What earlier workers have said of themselves; all of them say it."""
+        self._more: list[AnyRecord] = []
         self._ids: dict[int, int] = {}
         """Phases of a later worker, and what they were called by an earlier one."""
         self._done: Counter[int] = Counter()
@@ -87,7 +98,7 @@ class Relay:
     def drain(self) -> list[AnyRecord]:
         """Everything new, in order, and what became of the worker."""
         loss = self._carrier.loss
-        records: list[AnyRecord] = []
+        records, self._more = self._more, []
         for record in self._carrier.drain():
             records += self._pass_on(record)
         loss = loss or self._fatal
@@ -106,11 +117,13 @@ class Relay:
             self._retired.add(record.bench)
             if record.fatal and self._is_process:
                 self._fatal = Loss("device", record.message, None)
+                self._lost.add(record.bench)
                 return [msgspec.structs.replace(record, fatal=False)]
         elif isinstance(record, Progress):
             return self._progress(record)
-        elif self._workers > 1 and isinstance(record, Timing | Chosen | Skip):
-            return []
+        elif isinstance(record, Timing | Chosen | Skip):
+            self._heard.add(type(record))
+            return [] if type(record) in self._known else [record]
         return [record]
 
     def _progress(self, record: Progress) -> list[AnyRecord]:
@@ -176,14 +189,12 @@ class Relay:
             return records + self._end(now_ns, "every benchmark failed")
         if left_s is not None and left_s <= 0:
             return records + self._end(now_ns, f"max time {self._request.config.max_time_s:g} s")
-        if self._workers >= MOST_WORKERS:
+        if self._workers >= self._most_workers:
             times = f"{MOST_WORKERS} times, the last time: "
             return records + self._fail(now_ns, loss._replace(what=times + loss.what))
-        self._restart(loss, now_ns, left_s)
-        assert self._gap is not None
-        evidence = {"why": self._gap[1]}
-        notice = Notice(code="fresh worker", at_ns=now_ns, level="warn", evidence=evidence)
-        return [*records, Noted(notice)]
+        name = "" if loss.bench is None else f" in {self._rows[loss.bench].name}"
+        why = f"a fresh worker after {loss.what}{name}"
+        return [*records, self._restart(why, now_ns, left_s, "warn")]
 
     def _retire(self, loss: Loss, now_ns: int) -> list[AnyRecord]:
         """The row in whose code it happened, and its double."""
@@ -201,6 +212,7 @@ class Relay:
             if bench in self._retired or base not in (bench, info.control_of):
                 continue
             self._retired.add(bench)
+            self._lost.add(bench)
             records.append(BenchError(now_ns, bench, loss.kind, message))
             records.append(State(now_ns, bench, RowState.FAILED, message))
         return records
@@ -215,10 +227,10 @@ class Relay:
             return most_s
         return most_s - (now_ns - self._began_ns) / NS_PER_S
 
-    def _restart(self, loss: Loss, now_ns: int, left_s: float | None) -> None:
+    def _restart(self, why: str, now_ns: int, left_s: float | None, level: str) -> Noted:
         self._workers += 1
-        name = "" if loss.bench is None else f" in {self._rows[loss.bench].name}"
-        self._gap = (now_ns, f"a fresh worker after {loss.what}{name}")
+        self._gap = (now_ns, why)
+        self._known |= self._heard
         request = msgspec.structs.replace(
             self._request,
             retired=sorted(self._retired),
@@ -231,18 +243,55 @@ class Relay:
         for command in self._standing.values():
             self._carrier.command(command)
         self._carrier.start()
+        evidence = {"why": why}
+        return Noted(Notice(code="fresh worker", at_ns=now_ns, level=level, evidence=evidence))
 
     def _end(self, now_ns: int, reason: str) -> list[AnyRecord]:
         self._is_over = True
         return [Progress(now_ns, "ended", reason)]
 
     def _fail(self, now_ns: int, loss: Loss) -> list[AnyRecord]:
+        self._is_given_up = True
         what, hint = loss.what, loss.hint
         if loss.exit_code == ExitCode.WORKER_LOST:
             what = f"the measuring {self._noun} died: {what}"
             hint = hint or "the samples until then are kept; its last output is in the log"
         fault = Fault(now_ns, loss.exit_code, what, hint)
         return [fault, *self._end(now_ns, f"worker lost: {loss.what}")]
+
+    # -- a fresh one on request
+
+    def why_not_renew(self) -> str:
+        """Why no fresh worker can be had on request; empty when one can."""
+        left_s = self._left_s(self._time.now_ns())
+        if not self._is_process:
+            return "only under --isolate can lost rows be tried again"
+        if self._is_stopped:
+            return "the run has been ended"
+        if not self._lost and not self._is_given_up:
+            return "no row was lost"
+        return "" if left_s is None or left_s > 0 else "the time of the run is over"
+
+    def renew(self) -> str:
+        """Give lost rows, or a run that was given up, a fresh worker; returns why not."""
+        why_not = self.why_not_renew()
+        if why_not:
+            return why_not
+        self._carrier.close(_RENEW_S)
+        for record in self._carrier.drain():
+            if not (isinstance(record, Progress) and record.phase == "ended"):
+                self._more += self._pass_on(record)
+        now_ns = self._time.now_ns()
+        self._fatal, self._is_over, self._is_given_up = None, False, False
+        lost, self._lost = self._lost, set()
+        self._retired -= lost
+        self._most_workers = self._workers + MOST_WORKERS
+        left_s = self._left_s(now_ns)
+        self._more.append(self._restart("a fresh worker on request", now_ns, left_s, "info"))
+        for bench in sorted(lost):
+            self._more.append(Noted(Notice(code="tried again", at_ns=now_ns, bench=bench)))
+            self._more.append(State(now_ns, bench, RowState.WAITING))
+        return ""
 
     # -- what it takes
 

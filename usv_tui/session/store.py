@@ -294,6 +294,11 @@ class Store:
             self.fatal = sentence(notice)
         elif notice.level == "error" and row is None:
             self._distortion = sentence(notice)
+        if notice.code == "fresh worker":
+            self._fault = ""
+        if notice.code == "tried again" and row is not None:
+            row.error = row.traceback = ""
+            self.failed = any(other.error for other in self.rows.values())
         if notice.code == "threads":
             self._threads = dict(notice.evidence)
         if notice.evidence.get("withdrawn"):

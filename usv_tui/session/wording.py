@@ -87,6 +87,7 @@ _SENTENCES: dict[str, Words] = {
     "journal": lambda e: str(e.get("reason", "")),
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",
+    "tried again": lambda _: "tried again, on request",
     "only warm-up samples": lambda e: (
         f"all its samples are of the warm-up ({e['why']}): a longer run, or a shorter --warmup"
     ),

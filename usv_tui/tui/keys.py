@@ -69,6 +69,13 @@ LIVE: tuple[Key, ...] = (
     Key(("m",), "mark", "mark", "Start a new epoch: statistics begin afresh.", rank=8),
     Key(("s",), "solo", "solo", "Measure the selected row alone; again: all rows.", rank=8),
     Key(("l",), "lock", "lock", "Lock or unlock the clocks.", rank=4),
+    Key(
+        ("R",),
+        "renew",
+        "retry lost",
+        "Under --isolate: a fresh process for rows that crashed, hung or were killed.",
+        rank=1,
+    ),
     Key(("w",), "why", "why", "The advice with its evidence.", rank=5),
     Key(("t",), "telemetry", "", "Stop and go on reading the sensors.", rank=9),
     Key(("tab",), "next_pane", "pane", "What the lower pane shows.", rank=6),

@@ -106,6 +106,15 @@ class Controller(Protocol):
         """Begin a new epoch."""
         ...
 
+    @property
+    def can_renew(self) -> bool:
+        """True when `renew` would start a fresh worker."""
+        ...
+
+    def renew(self) -> str:
+        """Try lost rows again in a fresh worker; returns why not, else an empty string."""
+        ...
+
 
 class Presenter:
     """Holds the user's view of a session, draws it, and does what keys say."""
@@ -141,8 +150,7 @@ class Presenter:
         """Take a new snapshot."""
         with self._controller.faults.around("the snapshot"):
             self.snapshot = self._controller.store.snapshot(now_ns)
-        if self.has_ended and self._ended_ns is None:
-            self._ended_ns = now_ns
+        self._ended_ns = (self._ended_ns or now_ns) if self.has_ended else None
         if not self._has_swept and self._controller.store.steps():
             self._has_swept, self.view.pane = True, PANES[-1]
 
@@ -178,6 +186,7 @@ class Presenter:
             faults=self._controller.faults,
             is_frozen=self._frozen is not None,
             waiting=self.snapshot.samples - shown.samples,
+            can_renew=self._controller.can_renew,
             command=desk.command(mhz) if desk is not None and mhz else "",
         )
 
@@ -345,6 +354,11 @@ class Presenter:
         label = f"mark {max(1, len(self.snapshot.epochs))}"
         self._controller.mark(label)
         self.say(f"{label}: statistics begin afresh", now_ns)
+
+    def do_renew(self, now_ns: int) -> None:
+        """A fresh process for lost rows."""
+        why_not = self._controller.renew()
+        self.say(f"not tried again: {why_not}" if why_not else "a fresh process starts", now_ns)
 
     def do_solo(self, now_ns: int) -> None:
         """The selected row alone, or all rows again."""

@@ -172,6 +172,8 @@ class Scene:
     is_frozen: bool = False
     waiting: int = 0
     """Samples that came since the picture was frozen."""
+    can_renew: bool = False
+    """Lost rows can be tried again in a fresh process."""
     command: str = ""
     """What to type for the advised lock."""
     faults: Faults = field(default_factory=lambda: Faults(lambda *_: None))

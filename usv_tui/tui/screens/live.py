@@ -31,7 +31,7 @@ class LiveScreen:
         self.log = Log()
         self.advice = AdvicePanel()
         self.layout = Layout(0, 0)
-        self._keys: Strip | None = None
+        self._keys: tuple[tuple[int, bool], Strip] | None = None
         self.axis: TimeAxis | None = None
         """The time axis of the last frame; None while no chart is shown."""
 
@@ -156,9 +156,11 @@ class LiveScreen:
             return bar.prompt("/", view.pattern, look, width)
         if view.message and scene.now_ns < view.message_until_ns:
             return bar.message(view.message, look, width)
-        if self._keys is None or self._keys.cell_length != width:
-            self._keys = bar.footer(LIVE, look, width)
-        return self._keys
+        kind = (width, scene.can_renew)
+        if self._keys is None or self._keys[0] != kind:
+            shown = [key for key in LIVE if key.action != "renew" or scene.can_renew]
+            self._keys = (kind, bar.footer(shown, look, width))
+        return self._keys[1]
 
 
 def _contents(scene: Scene, advice_lines: int) -> Contents:

@@ -1,5 +1,6 @@
 """Header and footer: what runs and under which conditions; which keys there are."""
 
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from rich.style import Style
@@ -196,7 +197,7 @@ def telemetry_line(scene: Scene, width: int, *, is_drawn: bool) -> Strip:
     return text.strip([(clipped, look.dim)], width, look.base)
 
 
-def footer(keys: tuple[Key, ...], look: Look, width: int) -> Strip:
+def footer(keys: Sequence[Key], look: Look, width: int) -> Strip:
     """Keys with their labels; those of high rank go first when it is narrow."""
     labelled = [key for key in keys if key.label]
     room = width - 1
