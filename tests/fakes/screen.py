@@ -24,7 +24,8 @@ from usv_tui.model import (
     Verdict,
 )
 from usv_tui.session.faults import Faults
-from usv_tui.session.snapshot import BinSeries, LogLine, RowView, Series, Snapshot, Stats
+from usv_tui.session.snapshot import BinSeries, LogLine, RowView, Series, Snapshot
+from usv_tui.stats.rolling import Stats
 
 S = 1_000_000_000
 START_NS = 1_000 * S

@@ -25,7 +25,8 @@ from usv_tui.model import (
     StateWord,
     Verdict,
 )
-from usv_tui.session.snapshot import LogLine, Stats
+from usv_tui.session.snapshot import LogLine
+from usv_tui.stats.rolling import Stats
 from usv_tui.timesource import ManualTime
 from usv_tui.tui.app import ScreenOptions, UsvApp
 

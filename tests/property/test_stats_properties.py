@@ -34,12 +34,12 @@ def test_a_summary_is_numpys_on_what_is_usable(x: np.ndarray) -> None:
 
     assert s.n == good.size
     if good.size:
-        assert math.isclose(s.median or 0.0, np.quantile(good, 0.5), rel_tol=1e-12)
-        assert s.min is not None
-        assert s.max is not None
-        assert s.mean is not None
-        assert s.min <= s.median <= s.max
-        assert s.min <= s.mean <= s.max
+        assert math.isclose(s.median_s or 0.0, np.quantile(good, 0.5), rel_tol=1e-12)
+        assert s.min_s is not None
+        assert s.max_s is not None
+        assert s.mean_s is not None
+        assert s.min_s <= s.median_s <= s.max_s
+        assert s.min_s <= s.mean_s <= s.max_s
 
 
 @given(times, st.integers(1, 7))
@@ -216,7 +216,7 @@ def test_an_analyst_answers_whatever_it_is_given(
 
         assert set(found.rows) == {row.bench for row in rows}
         for known in found.rows.values():
-            for value in (known.drift.change, known.effect.alpha, known.window.median):
+            for value in (known.drift.change, known.effect.alpha, known.window.median_s):
                 assert value is None or math.isfinite(value)
             if known.ratio is not None and known.ratio.low is not None:
                 assert known.ratio.high is not None

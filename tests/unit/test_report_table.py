@@ -20,7 +20,8 @@ from usv_tui.model import (
 from usv_tui.report import grid
 from usv_tui.report.grid import Column
 from usv_tui.report.table import notes, render, table
-from usv_tui.session.snapshot import EpochView, RowView, Snapshot, Stats
+from usv_tui.session.snapshot import EpochView, RowView, Snapshot
+from usv_tui.stats.rolling import Stats
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

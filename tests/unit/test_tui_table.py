@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.fakes import screen as fake
 from usv_tui.model import Answer, Drift, Ratio, RowState, StateWord
-from usv_tui.session.snapshot import RowView, Stats
+from usv_tui.session.snapshot import RowView
+from usv_tui.stats.rolling import Stats
 from usv_tui.tui.look import ASCII, make_look
 from usv_tui.tui.view import Scene, ViewState, key_of
 from usv_tui.tui.widgets.table import Table, markdown_row, sparkline

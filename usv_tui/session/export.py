@@ -15,8 +15,9 @@ from usv_tui.model import Flag
 from usv_tui.report import sweep
 from usv_tui.report.wording import clocks_line
 from usv_tui.session import outputs
-from usv_tui.session.snapshot import FloatArray, RowView, Snapshot, Stats
+from usv_tui.session.snapshot import FloatArray, RowView, Snapshot
 from usv_tui.session.store import Store
+from usv_tui.stats.rolling import Stats
 
 JSON_SCHEMA = 1
 

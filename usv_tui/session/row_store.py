@@ -16,9 +16,9 @@ from usv_tui.model import (
 )
 from usv_tui.records import Calibrated
 from usv_tui.session.columns import Bins, Column, Recent
-from usv_tui.session.snapshot import FloatArray, IntArray, Stats
+from usv_tui.session.snapshot import FloatArray, IntArray
 from usv_tui.stats.inputs import RowData
-from usv_tui.stats.rolling import LogHistogram, Summary, summary
+from usv_tui.stats.rolling import LogHistogram, Stats, summary
 from usv_tui.stats.segments import Change
 from usv_tui.stats.stalls import StallFinder
 from usv_tui.telemetry.energy import EnergyPerCall, RowWindows
@@ -299,7 +299,7 @@ class RowStore:
             self._whole = self._with_asides(self.histogram.summary())
         return self._rolling, self._whole
 
-    def _with_asides(self, of: Summary, window: int | None = None) -> Stats:
+    def _with_asides(self, of: Stats, window: int | None = None) -> Stats:
         """Statistics whose mean counts everything: of the last `window` samples, or the epoch."""
         if window is None:
             n, total_s = self._n_aside, self._aside_s
@@ -307,9 +307,9 @@ class RowStore:
             is_in = self._aside_at.last(MAX_WINDOW) > self._n_shown - of.n
             n, total_s = int(is_in.sum()), float(self._aside.last(MAX_WINDOW)[is_in].sum())
         if not n:
-            return _stats(of)
-        mean_s = ((of.mean or 0.0) * of.n + total_s) / (of.n + n)
-        return replace(_stats(of), mean_s=mean_s)
+            return of
+        mean_s = ((of.mean_s or 0.0) * of.n + total_s) / (of.n + n)
+        return replace(of, mean_s=mean_s)
 
     def seconds(self, start: int = 0) -> FloatArray:
         """Seconds per call from index `start` on; NaN for windows of zero or less."""
@@ -335,19 +335,3 @@ class RowStore:
             means = np.where(count > 0, total / count, np.nan)
         self._trend, self._trend_ns = tuple(means.tolist()), now_ns
         return self._trend
-
-
-def _stats(s: Summary) -> Stats:
-    return Stats(
-        n=s.n,
-        median_s=s.median,
-        mean_s=s.mean,
-        std_s=s.std,
-        madn_s=s.madn,
-        min_s=s.min,
-        max_s=s.max,
-        p05_s=s.p05,
-        p95_s=s.p95,
-        p99_s=s.p99,
-        severe=s.severe,
-    )

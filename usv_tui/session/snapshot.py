@@ -23,36 +23,10 @@ from usv_tui.model import (
     StateWord,
     TimerInfo,
 )
+from usv_tui.stats.rolling import Stats
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Statistics of one set of samples, in seconds per call. None where n is too small."""
-
-    n: int = 0
-    median_s: float | None = None
-    mean_s: float | None = None
-    std_s: float | None = None
-    """Sample standard deviation (n >= 3)."""
-    madn_s: float | None = None
-    """1.4826 x median absolute deviation."""
-    min_s: float | None = None
-    max_s: float | None = None
-    p05_s: float | None = None
-    p95_s: float | None = None
-    p99_s: float | None = None
-    severe: int = 0
-    """Samples outside the outer fences Q1 - 3 IQR .. Q3 + 3 IQR."""
-
-    @property
-    def rel_std(self) -> float | None:
-        """Standard deviation over median."""
-        if self.std_s is None or not self.median_s:
-            return None
-        return self.std_s / self.median_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,6 @@ from usv_tui.session.snapshot import (
     RowView,
     Series,
     Snapshot,
-    Stats,
 )
 from usv_tui.session.sweep import StepAt, steps_of
 from usv_tui.session.told import Notes
@@ -71,6 +70,7 @@ from usv_tui.session.wording import sentence
 from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import Probe, TelemetryData
 from usv_tui.stats.pairs import Interval
+from usv_tui.stats.rolling import Stats
 from usv_tui.stats.segments import change_points
 from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.telemetry.energy import energy_per_call

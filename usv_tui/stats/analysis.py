@@ -55,7 +55,7 @@ from usv_tui.stats.pairs import (
     is_control_off,
     median_interval,
 )
-from usv_tui.stats.rolling import Summary, summary
+from usv_tui.stats.rolling import Stats, summary
 from usv_tui.stats.rounds import RatioBook, comparisons
 from usv_tui.stats.witness import witnessed
 
@@ -92,7 +92,7 @@ THROTTLED_SHARE = 0.5
 THERMAL_SHARE = 0.05
 
 
-NOTHING = Summary()
+NOTHING = Stats()
 UNLIMITED = Limits(None, None)
 
 
@@ -110,7 +110,7 @@ class RowAnalysis:
     ratio: Ratio | None = None
     """Against the baseline; None for a baseline."""
     modes: Modes | None = None
-    window: Summary = NOTHING
+    window: Stats = NOTHING
     """Statistics of the window, seconds per call."""
     is_timer_limited: bool = False
     is_settled: bool = False
@@ -145,7 +145,7 @@ class _Seen(NamedTuple):
     row: RowData
     cut: Cut
     tick_s: float
-    window: Summary
+    window: Stats
 
 
 class Analyst:
@@ -462,19 +462,19 @@ def _window_start(rows: Sequence[RowData], telemetry: TelemetryData, now_ns: int
 
 def _window_s(s: _Seen) -> float:
     """How long one sample of the row usually takes."""
-    return s.cut.inner * (s.window.median or 0.0)
+    return s.cut.inner * (s.window.median_s or 0.0)
 
 
 def _is_limited(s: _Seen) -> bool:
     """The timer's step hides the row's noise."""
-    return s.tick_s > 0 and s.window.madn is not None and s.tick_s >= 0.5 * s.window.madn
+    return s.tick_s > 0 and s.window.madn_s is not None and s.tick_s >= 0.5 * s.window.madn_s
 
 
 def _resolution(row: _Seen, base: _Seen) -> float | None:
     """The coarser relative timer step of two rows when it limits either of them."""
     if not (_is_limited(row) or _is_limited(base)):
         return None
-    steps = [s.tick_s / s.window.median for s in (row, base) if s.window.median]
+    steps = [s.tick_s / s.window.median_s for s in (row, base) if s.window.median_s]
     return max(steps, default=None)
 
 

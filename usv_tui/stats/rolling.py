@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from usv_tui.stats.basics import MAD_TO_SD, FloatArray, IntArray, median, usable
 
@@ -25,41 +24,43 @@ _HIGHEST = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """Statistics of one set of values, in the values' unit. None where n is too small."""
+class Stats:
+    """Statistics of one set of samples, in seconds per call. None where n is too small."""
 
     n: int = 0
-    median: float | None = None
-    mean: float | None = None
-    std: float | None = None
+    median_s: float | None = None
+    mean_s: float | None = None
+    std_s: float | None = None
     """Sample standard deviation (n >= 3)."""
-    madn: float | None = None
+    madn_s: float | None = None
     """1.4826 x median absolute deviation (n >= 3)."""
-    iqrn: float | None = None
-    """Interquartile range / 1.349 (n >= 8): the robust spread that two modes do not halve."""
-    min: float | None = None
-    max: float | None = None
-    p05: float | None = None
+    min_s: float | None = None
+    max_s: float | None = None
+    p05_s: float | None = None
     """5th percentile (n >= 20)."""
-    p95: float | None = None
+    p25_s: float | None = None
+    """First quartile (n >= 8) …"""
+    p75_s: float | None = None
+    """… and third."""
+    p95_s: float | None = None
     """95th percentile (n >= 20)."""
-    p99: float | None = None
+    p99_s: float | None = None
     """99th percentile (n >= 100)."""
     severe: int = 0
-    """Values outside Q1 - 3 IQR .. Q3 + 3 IQR."""
+    """Samples outside the outer fences Q1 - 3 IQR .. Q3 + 3 IQR."""
 
     @property
     def rel_std(self) -> float | None:
         """Standard deviation over median."""
-        return self.std / self.median if self.std is not None and self.median else None
+        return self.std_s / self.median_s if self.std_s is not None and self.median_s else None
 
 
-def summary(values: FloatArray) -> Summary:
+def summary(values: FloatArray) -> Stats:
     """Summarise the finite positive values; the others are not times and are left out."""
     x = np.sort(usable(np.asarray(values, np.float64)))
     n = x.size
     if n == 0:
-        return Summary()
+        return Stats()
     middle = _sorted_quantile(x, 0.5)
     # Rounding can push a mean of equal values past them.
     mean = min(max(float(x.mean()), float(x[0])), float(x[-1]))
@@ -69,38 +70,21 @@ def summary(values: FloatArray) -> Summary:
         low, high = q1 - FENCE * (q3 - q1), q3 + FENCE * (q3 - q1)
         severe = int(np.searchsorted(x, low, "left") + n - np.searchsorted(x, high, "right"))
     spread = n >= MIN_SPREAD
-    return Summary(
+    return Stats(
         n=n,
-        median=middle,
-        mean=mean,
-        std=float(x.std(ddof=1)) if spread else None,
-        madn=MAD_TO_SD * median(np.abs(x - middle)) if spread else None,
-        iqrn=(q3 - q1) / 1.349 if n >= MIN_FENCE else None,
-        min=float(x[0]),
-        max=float(x[-1]),
-        p05=_sorted_quantile(x, 0.05) if n >= 20 else None,
-        p95=_sorted_quantile(x, 0.95) if n >= 20 else None,
-        p99=_sorted_quantile(x, 0.99) if n >= 100 else None,
+        median_s=middle,
+        mean_s=mean,
+        std_s=float(x.std(ddof=1)) if spread else None,
+        madn_s=MAD_TO_SD * median(np.abs(x - middle)) if spread else None,
+        p25_s=q1 if n >= MIN_FENCE else None,
+        p75_s=q3 if n >= MIN_FENCE else None,
+        min_s=float(x[0]),
+        max_s=float(x[-1]),
+        p05_s=_sorted_quantile(x, 0.05) if n >= 20 else None,
+        p95_s=_sorted_quantile(x, 0.95) if n >= 20 else None,
+        p99_s=_sorted_quantile(x, 0.99) if n >= 100 else None,
         severe=severe,
     )
-
-
-def rolling_medians(values: FloatArray, window: int, at: IntArray) -> FloatArray:
-    """Medians of the `window` values that end at each index of `at` (fewer at the start).
-
-    Only the columns asked for are computed; 200 columns of 1000 samples take 1-2 ms.
-    """
-    x = np.asarray(values, np.float64)
-    at = np.asarray(at, np.int64)
-    out = np.full(at.size, np.nan)
-    if x.size == 0 or at.size == 0:
-        return out
-    full = at >= window - 1
-    if full.any():
-        out[full] = np.median(sliding_window_view(x, window)[at[full] - window + 1], axis=1)
-    for i in np.flatnonzero(~full):
-        out[i] = np.median(x[: at[i] + 1])
-    return out
 
 
 def _sorted_quantile(x: FloatArray, q: float) -> float:
@@ -163,26 +147,27 @@ class LogHistogram:
         """Sample standard deviation; None below three values."""
         return math.sqrt(self.m2 / (self.n - 1)) if self.n >= MIN_SPREAD else None
 
-    def summary(self) -> Summary:
+    def summary(self) -> Stats:
         """The whole run's summary; quantiles, MADN and severe count are good to one bin."""
         n = self.n
         if n == 0:
-            return Summary()
+            return Stats()
         middle = self._value_at(0.5 * (n - 1))
         q1, q3 = self._value_at(0.25 * (n - 1)), self._value_at(0.75 * (n - 1))
         fenced = n >= MIN_FENCE
-        return Summary(
+        return Stats(
             n=n,
-            median=middle,
-            mean=self.mean,
-            std=self.std,
-            madn=self._madn(middle) if n >= MIN_SPREAD else None,
-            iqrn=(q3 - q1) / 1.349 if fenced else None,
-            min=self.min,
-            max=self.max,
-            p05=self.quantile(0.05) if n >= 20 else None,
-            p95=self.quantile(0.95) if n >= 20 else None,
-            p99=self.quantile(0.99) if n >= 100 else None,
+            median_s=middle,
+            mean_s=self.mean,
+            std_s=self.std,
+            madn_s=self._madn(middle) if n >= MIN_SPREAD else None,
+            p25_s=q1 if fenced else None,
+            p75_s=q3 if fenced else None,
+            min_s=self.min,
+            max_s=self.max,
+            p05_s=self.quantile(0.05) if n >= 20 else None,
+            p95_s=self.quantile(0.95) if n >= 20 else None,
+            p99_s=self.quantile(0.99) if n >= 100 else None,
             severe=self._outside(q1 - FENCE * (q3 - q1), q3 + FENCE * (q3 - q1)) if fenced else 0,
         )
 

@@ -10,7 +10,8 @@ from usv_tui.report.wording import (
     missing_baseline,
     ratio_limits,
 )
-from usv_tui.session.snapshot import RowView, Stats
+from usv_tui.session.snapshot import RowView
+from usv_tui.stats.rolling import Stats
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph, pairs
 from usv_tui.tui.view import Scene, key_of

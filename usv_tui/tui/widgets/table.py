@@ -18,7 +18,8 @@ from usv_tui.report.wording import (
     missing_baseline,
     undecided_words,
 )
-from usv_tui.session.snapshot import RowView, Snapshot, Stats
+from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.stats.rolling import Stats
 from usv_tui.tui import text
 from usv_tui.tui.look import Glyphs, Look
 from usv_tui.tui.view import Scene, key_of
