@@ -24,6 +24,7 @@ _VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "TORCH_NUM_THREADS",
 )
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _FAMILIES = ("OMP_", "KMP_", "GOMP_", "MKL_", "CUDA_", "HIP_", "PYTORCH_")
 """Every variable of these decides on threads, memory or launches."""
 _GIT_S = 1.0
@@ -37,6 +38,7 @@ def describe(suite: Path | None = None) -> dict[str, Any]:
         "executable": sys.executable,
         "argv": list(sys.argv),
         "host": platform.node(),
+        "boot": boot_id(),
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "cpu": cpu_model(),
@@ -47,6 +49,14 @@ def describe(suite: Path | None = None) -> dict[str, Any]:
         "variables": _variables(),
         "git": None if suite is None else git_state(suite.resolve().parent),
     }
+
+
+def boot_id() -> str | None:
+    """The kernel's name for this boot; None where it has none."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _variables() -> Mapping[str, str]:

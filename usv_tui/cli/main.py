@@ -584,19 +584,10 @@ def _list(argv: list[str]) -> int:
 def _export(argv: list[str]) -> int:
     args = options.export_parser().parse_args(argv)
     from usv_tui.report import table
-    from usv_tui.session import export, journal, outputs
-    from usv_tui.session import store as store_module
+    from usv_tui.session import export, opened, outputs
 
-    store = store_module.Store()
-    store.apply(journal.read(Path(args.session)))
-    if not store.start_ns:
-        raise UsageError(
-            f"{args.session} holds no session yet", "it was cut before its first frame"
-        )
-    if store.last_sample_ns:
-        store.reopen_epoch()
-        store.analyse(store.last_sample_ns, is_final=True)
-    snapshot = store.snapshot(store.last_ns)
+    session = opened.open_session(Path(args.session))
+    store, snapshot = session.store, session.snapshot
     if args.to in ("table", "markdown"):
         text = table.render(snapshot, markdown=args.to == "markdown")
         found = export.sweep_text(store, markdown=args.to == "markdown")
@@ -613,6 +604,14 @@ def _export(argv: list[str]) -> int:
     if not snapshot.complete:
         say(f"usv-tui: {args.session} is partial: {snapshot.stop_reason or 'it has no end'}")
     return int(ExitCode.OK)
+
+
+def _compare(argv: list[str]) -> int:
+    from usv_tui.cli import compare
+
+    args = compare.parser().parse_args(argv)
+    width = None if args.to == "markdown" or args.output != "-" else _terminal_width()
+    return compare.run(args, width, _print)
 
 
 def _demo(argv: list[str]) -> int:
@@ -673,6 +672,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "run": _run,
     "list": _list,
     "export": _export,
+    "compare": _compare,
     "demo": _demo,
     "doctor": _doctor,
     "clocks": _clocks,

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from usv_tui.errors import UsageError
 
-COMMANDS = ("list", "export", "demo", "doctor", "clocks", "lie")
+COMMANDS = ("list", "export", "compare", "demo", "doctor", "clocks", "lie")
 
 _EPILOG = """\
 commands:
@@ -17,6 +17,7 @@ commands:
   usv-tui demo [SCENARIO]      the same screen on a simulated GPU (demo --list)
   usv-tui lie FILE             what timing without synchronising would have told
   usv-tui export FILE.usv      a saved session as JSON or CSV
+  usv-tui compare A B          saved sessions against the first, where they may be compared
   usv-tui clocks               clock state, lock, unlock, restore
   usv-tui clocks sweep FILE    which clock to lock at, found by measuring at each
   usv-tui doctor               what this machine offers, what is missing, how to mend it

@@ -412,11 +412,11 @@ class Store:
         epoch_ns = self._epochs[-1].from_ns if self._epochs else 0
         analysis = self._analyst.update(
             rows,
-            self._telemetry_data(now_ns, now_ns - _LOOK_BACK_NS),
+            self.readings(now_ns, now_ns - _LOOK_BACK_NS),
             now_ns,
             epoch_ns=epoch_ns,
             locked_mhz=locked,
-            whole=self._telemetry_data(now_ns, epoch_ns) if is_final else None,
+            whole=self.readings(now_ns, epoch_ns) if is_final else None,
         )
         self._weigh_energy(now_ns, everything=is_final)
         for bench, found in analysis.rows.items():
@@ -490,7 +490,7 @@ class Store:
             mhz[in_stream] = self.probe_mhz.view()[nearest[in_stream]]
         return mhz, in_stream
 
-    def _telemetry_data(self, now_ns: int, from_ns: int) -> TelemetryData:
+    def readings(self, now_ns: int, from_ns: int) -> TelemetryData:
         """Readings since then; the clock is the stream's own where it was measured."""
         columns = self.telemetry_columns
         part = columns.between(from_ns, now_ns + 1)

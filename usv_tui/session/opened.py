@@ -1,0 +1,54 @@
+"""A saved session, opened: folded and looked at once as a whole."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from usv_tui.errors import UsageError
+from usv_tui.session import journal
+from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.session.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a session file holds, at its end."""
+
+    path: Path
+    store: Store
+    snapshot: Snapshot
+
+    @property
+    def rows(self) -> Iterator[RowView]:
+        """The rows that were timed themselves: no phases of others."""
+        return (v for v in self.snapshot.rows if v.bench in self.store.rows and v.parent is None)
+
+
+def open_session(path: Path) -> Opened:
+    """Read a session, finished or not.
+
+    Raises:
+        UsageError: it cannot be read, is none, is from a newer version, or holds nothing yet.
+    """
+    store = Store()
+    store.apply(journal.read(path))
+    if not store.start_ns:
+        raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")
+    if store.last_sample_ns:
+        store.reopen_epoch()
+        store.analyse(store.last_sample_ns, is_final=True)
+    return Opened(path, store, store.snapshot(store.last_ns))
+
+
+def session_files(path: Path) -> Sequence[Path]:
+    """The session itself, or all that lie in a folder, by name.
+
+    Raises:
+        UsageError: a folder without a session.
+    """
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.usv"))
+    if not found:
+        raise UsageError(f"{path} holds no session", "sessions end in .usv")
+    return found
