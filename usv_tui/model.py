@@ -132,6 +132,11 @@ class Skipped:
     is_refused: bool = False
     """It was asked for, and cannot be timed: the run is no success."""
 
+    @property
+    def word(self) -> str:
+        """What a reader is told that it is."""
+        return "not timed" if self.is_refused else "skipped"
+
 
 @dataclass(frozen=True, slots=True)
 class Suite:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 
 MOST = 1_000
 """Characters of one line; what is longer is cut, and says how long it was."""
+NAME = 100
+"""Characters of a name; of a longer one the middle is left out, since names differ at the ends."""
 _TAB = "    "
 _HIDDEN = re.compile(
     "[\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
@@ -34,16 +36,19 @@ def lines(text: str, most: int = MOST) -> str:
     return "\n".join(line(part, most) for part in text.split("\n"))
 
 
-def name(text: str, most: int = MOST) -> str:
+def name(text: str, most: int = NAME) -> str:
     """A name: breaks and tabs are escaped too, and one that is all blank is quoted."""
     if not text.strip():
-        return line(repr(text), most)
+        text = repr(text)
+    if len(text) > most:
+        tail = most // 3
+        text = f"{text[: most - tail - 1]}…{text[-tail:]}"
     return _shown(text, most, _visible)
 
 
 def cell(text: str, most: int = MOST) -> str:
     """A text cell of a CSV file: what a spreadsheet would take for a formula is quoted."""
-    shown = name(text, most) if text else ""
+    shown = _shown(text, most, _visible) if text.strip() else repr(text) if text else ""
     is_formula = text.lstrip(" ").startswith(_FORMULA) and not _NUMBER.fullmatch(text)
     return f"'{shown}" if is_formula else shown
 

@@ -44,12 +44,6 @@ SOURCES = {
         IMPORT + "@benchmark(params={'n': []})\ndef f(n):\n    return f\n",
         "parameter 'n' has no values",
     ),
-    "twice": (
-        IMPORT
-        + "@benchmark(name='x')\ndef f():\n    return f\n"
-        + "@benchmark(name='x')\ndef g():\n    return g\n",
-        "two benchmarks are named x",
-    ),
     "baseline": (
         IMPORT + "@benchmark(params={'n': [1]}, baseline={'n': 7})\ndef f(n):\n    return f\n",
         "matches no row",

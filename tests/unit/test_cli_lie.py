@@ -47,7 +47,23 @@ def test_on_the_cpu_it_says_what_it_cannot_show(tmp_path, capsys):
     code = cli.main(["lie", str(file), "--device", "cpu"])
 
     assert code == 0
-    assert "lacks   the nod" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "lacks   the nod" in out
+    assert "missed" not in out
+
+
+def test_a_row_that_cannot_be_timed_is_told_beside_the_others(tmp_path, capsys):
+    """Exit 1, one line on stderr with file, row and option, and the others' times."""
+    file = tmp_path / "suite.py"
+    file.write_text(
+        "from usv_tui import benchmark\n@benchmark(flops=-1)\ndef f(): return print\n"
+        "BENCHMARKS = {'sum': lambda: sum(range(1000))}\n"
+    )
+
+    assert cli.main(["lie", str(file), "--device", "cpu"]) == 1
+    out, err = capsys.readouterr()
+    assert "sum" in out
+    assert err == "usv-tui: not timed: f: suite.py:2: flops is -1 (a number from 0)\n"
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_the_context_travels_with_the_numbers():
     assert data["elapsed_s"] == 1.0
     assert [e["label"] for e in data["epochs"]] == ["start", "x"]
     assert data["gaps"] == [{"from_s": 0.041, "to_s": 0.05, "reason": "paused"}]
-    assert data["skipped"] == [{"name": "c", "reason": "no GPU"}]
+    assert data["skipped"] == [{"name": "c", "reason": "no GPU", "is_refused": False}]
 
 
 def test_a_failed_row_is_exported_with_its_error():

@@ -50,7 +50,30 @@ def test_on_a_cpu_there_is_no_nod_to_show() -> None:
 
     assert row.nod_s == row.synced_s == row.timed_s == 250e-6
     assert "on the host" in lie.lacks
+    assert "the three times are alike" in lie.lacks
     assert "first call" in lie.shows
+    assert not lie.has_nod
+
+
+def test_three_times_that_differ_on_a_cpu_are_not_called_alike() -> None:
+    """What was measured is told: a call by itself that takes far longer than one of many."""
+    time = ManualTime()
+    call_us = [10_000]
+
+    class InARow(WallTimer):
+        def enqueue(self, *arguments: object) -> object:
+            call_us[:] = [24]
+            return super().enqueue(*arguments)
+
+        def synchronize(self) -> None:
+            call_us[:] = [10_000]
+
+    timer = InARow(clock=time.now_ns)
+    build = lambda _device: lambda: time.advance(call_us[0] * US)
+    lie = measure_lie([Benchmark("work", build)], "cpu", timer, time.now_ns)
+
+    assert "alike" not in lie.lacks
+    assert "work (417x)" in lie.lacks
 
 
 def test_the_simulator_shows_the_factor() -> None:

@@ -13,6 +13,7 @@ from usv_tui.model import (
     Ratio,
     RowState,
     RunConfig,
+    Skipped,
     StateWord,
     TimerInfo,
     Verdict,
@@ -102,8 +103,8 @@ SNAPSHOT = Snapshot(
     stop_reason="q",
     complete=True,
     skipped=(
-        ("attention[seq=512,kind=cudnn]", "no cuDNN"),
-        ("sqrt", "no benchmark: imported from math"),
+        Skipped("attention[seq=512,kind=cudnn]", "no cuDNN"),
+        Skipped("sqrt", "no benchmark: imported from math"),
     ),
 )
 

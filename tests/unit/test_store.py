@@ -20,6 +20,7 @@ from usv_tui.model import (
     Reason,
     RowState,
     SensorInfo,
+    Skipped,
     Verdict,
 )
 from usv_tui.records import (
@@ -711,7 +712,7 @@ def test_the_head_of_the_session():
     assert (snapshot.config.device, snapshot.config.device_reason) == ("cuda:1", "asked for")
     assert (snapshot.timer.name, snapshot.device.name) == ("event", "H100")
     assert (snapshot.clocks.locked_mhz, snapshot.advice.lock_mhz) == (1410, 1305)
-    assert snapshot.skipped == (("c", "needs two GPUs"),)
+    assert snapshot.skipped == (Skipped("c", "needs two GPUs"),)
     assert snapshot.elapsed_s == 3.0
     assert "H100 GPU-1 550.1" in [line.text for line in snapshot.log]
     assert "skipped c: needs two GPUs" in [line.text for line in snapshot.log]

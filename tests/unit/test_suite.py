@@ -41,6 +41,20 @@ def complaint(load):
     return complaint
 
 
+@pytest.fixture
+def refusal(load):
+    """The one line on what of a file cannot be timed, while the rest of it can."""
+
+    def refusal(source):
+        refused = [s for s in load(source).skipped if s.is_refused]
+        assert len(refused) == 1
+        text = f"{refused[0].name}: {refused[0].reason}"
+        assert "\n" not in text
+        return text
+
+    return refusal
+
+
 def names(suite):
     """The names of a suite's rows."""
     return [row.name for row in suite.benchmarks]
@@ -130,21 +144,20 @@ def test_values_without_a_short_text_are_numbered(load):
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ("{'x': []}", "f (file.py:2): parameter 'x' has no values (give at least one)"),
-        ("{'x': 3}", "f (file.py:2): parameter 'x' is 3 (give a list: {'x': [3]})"),
-        ("{'x': 'ab'}", "f (file.py:2): parameter 'x' is 'ab' (give a list: {'x': ['ab']})"),
-        ("[]", "f (file.py:2): params has no rows (give at least one)"),
-        ("[3]", "f (file.py:2): params has 3 in it (each row is a dict)"),
-        ("7", "f (file.py:2): params=7 (give lists of values, or a list of rows)"),
-        ("{'y': [1]}", "f (file.py:2) takes no argument 'y' (params gives 'y')"),
-        ("{}", "f (file.py:2) needs 'x' (params does not give it)"),
+        ("{'x': []}", "f: file.py:2: parameter 'x' has no values (give at least one)"),
+        ("{'x': 3}", "f: file.py:2: parameter 'x' is 3 (give a list: {'x': [3]})"),
+        ("{'x': 'ab'}", "f: file.py:2: parameter 'x' is 'ab' (give a list: {'x': ['ab']})"),
+        ("[]", "f: file.py:2: params has no rows (give at least one)"),
+        ("[3]", "f: file.py:2: params has 3 in it (each row is a dict)"),
+        ("7", "f: file.py:2: params=7 (give lists of values, or a list of rows)"),
+        ("{'y': [1]}", "f: file.py:2: takes no argument 'y' (params gives 'y')"),
+        ("{}", "f: file.py:2: needs 'x' (params does not give it)"),
         (
             "{'x': [1], 'device': [2]}",
-            "f (file.py:2): a parameter is named 'device' (the run sets the device)",
+            "f: file.py:2: a parameter is named 'device' (the run sets the device)",
         ),
-        ("lambda device: {'x': device}", "f (file.py:2): parameter 'x' is 'cpu' (give a list: "),
-        ("lambda: 1", "f (file.py:2): params raised TypeError: "),
-        ("{'x': [1, 1]}", "two benchmarks are named f[x=1]"),
+        ("lambda device: {'x': device}", "f: file.py:2: parameter 'x' is 'cpu' (give a list: "),
+        ("lambda: 1", "f: file.py:2: params raised TypeError: "),
     ],
 )
 def test_wrong_parameters_are_named_with_file_and_line(complaint, params, text):
@@ -160,10 +173,10 @@ def test_wrong_parameters_are_named_with_file_and_line(complaint, params, text):
     ("options", "text"),
     [
         ("flops=lambda z: 1", "flops needs 'z'"),
-        ("flops=lambda x: 1 / 0", "flops raised ZeroDivisionError for f[x=1]: division by zero"),
-        ("bytes='many'", "bytes of f[x=1] is 'many'"),
-        ("bytes=-1", "bytes of f[x=1] is -1"),
-        ("flops=float('nan')", "flops of f[x=1] is nan"),
+        ("flops=lambda x: 1 / 0", "flops raised ZeroDivisionError: division by zero"),
+        ("bytes='many'", "bytes is 'many'"),
+        ("bytes=-1", "bytes is -1"),
+        ("flops=float('nan')", "flops is nan"),
         ("skip=lambda: [][0]", "skip raised IndexError"),
         ("inner=0", "inner=0"),
         ("cache='icy'", "cache='icy' (one of warm, as-is, cold, rotating, rotating(n))"),
@@ -264,9 +277,9 @@ def test_a_named_group_is_compared_across_factories(load):
     assert groups(suite) == [("fast", "copy", False), ("slow", "copy", True)]
 
 
-def test_two_baselines_in_one_group_are_refused(complaint):
+def test_a_second_baseline_of_a_group_is_refused(refusal):
     """A ratio has one denominator."""
-    said = complaint(
+    said = refusal(
         "from usv_tui import benchmark\n"
         "@benchmark(group='g', baseline=True)\n"
         "def a(): return print\n"
@@ -274,7 +287,7 @@ def test_two_baselines_in_one_group_are_refused(complaint):
         "def b(): return print\n"
     )
 
-    assert said == "b (file.py:4): two baselines in group g: a, b"
+    assert said == "b: file.py:4: two baselines in group g: a, b"
 
 
 # -- what counts as a benchmark
@@ -460,8 +473,7 @@ def test_classes_of_the_file_can_be_found_by_their_module(load):
         ("", ": no benchmarks in it (decorate a function"),
         ("def f(): pass\n", ": no benchmarks in it; not taken: f: neither"),
         ("BENCHMARKS = {}\n", ": no benchmarks in it"),
-        ("BENCHMARKS = [print]\n", ": BENCHMARKS is a list ({name: callable})"),
-        ("BENCHMARKS = {1: print, '1': print}\n", "two benchmarks are named 1"),
+        ("BENCHMARKS = [print]\n", "BENCHMARKS: file.py: it is a list (make it {name: callable})"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_clear_line(complaint, tmp_path, source, text):
@@ -523,17 +535,93 @@ def test_an_unreadable_file_says_why(tmp_path, monkeypatch):
         load_suite(path, "cpu")
 
 
-def test_equal_names_are_refused_with_both_places(complaint):
-    """Two rows of one name cannot be told apart in any table."""
-    said = complaint(
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (
+            "@benchmark\ndef same(): return 1\n@benchmark(name='same')\ndef b(): return print\n",
+            "same: file.py:4: another row has the same name, same (file.py:2)",
+        ),
+        (
+            "@benchmark(params={'x': [1, 1]})\ndef f(x): return print\n",
+            "f[x=1]: file.py:2: another row has the same name, f (file.py:2)",
+        ),
+        ("BENCHMARKS = {1: print, '1': print}\n", "another row has the same name"),
+    ],
+)
+def test_the_second_of_two_equal_names_is_refused(refusal, source, text):
+    """Two rows of one name cannot be told apart in any table; the first one is timed."""
+    assert text in refusal("from usv_tui import benchmark\n" + source)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("skip=lambda x: 1 / (x - 2) > 0", "f[x=2]: file.py:4: skip raised ZeroDivisionError: "),
+        ("skip=lambda x: exit(3) if x == 2 else 0", "f[x=2]: file.py:4: skip raised SystemExit: 3"),
+        ("flops=lambda x: x if x == 1 else float('nan')", "f[x=2]: file.py:4: flops is nan"),
+        ("bytes=lambda x: 1 if x == 1 else 'a'", "f[x=2]: file.py:4: bytes is 'a'"),
+        ("baseline=lambda x: [][x - 1:][0] if x == 2 else 1", "baseline raised IndexError"),
+    ],
+)
+def test_one_option_that_fails_for_one_row_costs_that_row(load, option, text):
+    """The other rows of the same declaration, and the rest of the file, are timed."""
+    suite = load(
         "from usv_tui import benchmark\n"
         "@benchmark\n"
-        "def same(): return print\n"
-        "@benchmark(name='same')\n"
+        "def other(): return print\n"
+        f"@benchmark(params={{'x': [1, 2]}}, {option})\n"
+        "def f(x): return print\n"
+    )
+
+    assert names(suite) == ["other", "f[x=1]"]
+    assert [s.is_refused for s in suite.skipped if s.name == "f[x=2]"] == [True]
+    assert text in "".join(f"{s.name}: {s.reason}" for s in suite.skipped)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "name=3",
+        "group=[]",
+        "params=7",
+        "params=lambda: 1 / 0",
+        "params=lambda device: exit()",
+        "params={'x': [1]}",
+        "baseline='nobody'",
+        "baseline={'z': 1}",
+        "cache='hot'",
+        "inner=0",
+        "reset=3",
+        "check=lambda a, b, z: 1",
+        "flop=3",
+    ],
+)
+def test_an_option_that_makes_no_sense_costs_its_benchmark_alone(load, option):
+    """It is refused in one line that names it, its place and the option; the rest is timed."""
+    suite = load(
+        "from usv_tui import benchmark\n"
+        f"@benchmark({option})\n"
+        "def f(): return print\n"
+        "@benchmark\n"
         "def other(): return print\n"
     )
 
-    assert "two benchmarks are named same: same (file.py:2) and same (file.py:4)" in said
+    assert names(suite) == ["other"]
+    (refused,) = [s for s in suite.skipped if s.is_refused]
+    assert refused.name == "f"
+    assert refused.reason.startswith("file.py:2: ")
+    assert option.partition("=")[0] in refused.reason or "'x'" in refused.reason
+
+
+def test_an_option_that_there_is_not_names_the_near_one(refusal):
+    """A slip of the pen is mended by the message itself."""
+    said = refusal(
+        "from usv_tui import benchmark\n"
+        "@benchmark(flop=3)\ndef f(): return print\nBENCHMARKS = {'g': print}\n"
+    )
+
+    assert said == "f: file.py:2: no option is named 'flop' (flops)"
 
 
 def test_a_file_whose_rows_are_all_skipped_says_why(complaint):
@@ -679,7 +767,7 @@ def test_what_nobody_meant_to_be_timed_is_only_counted(load):
     assert summary(suite) == [
         ("copy", ""),
         ("root", ""),
-        ("broken", "skipped: a int, which cannot be called"),
+        ("broken", "not timed: a int, which cannot be called"),
         ("and 3 other names of the file are no benchmarks", ""),
     ]
     assert [name for name, _ in summary(suite, everything=True)] == [
@@ -714,9 +802,9 @@ HOSTILE = "class R:\n    def __repr__(self): raise RuntimeError('no')\n    __str
         ("skip=R()", "skip=<R"),
         ("group=R()", "group=<R"),
         ("baseline=R()", "baseline=<R"),
-        ("flops=10**400", "flops of f[x=1] is 1000"),
-        ("flops=10**5000", "flops of f[x=1] is <int>"),
-        ("flops=R()", "flops of f[x=1] is <R"),
+        ("flops=10**400", "flops is 1000"),
+        ("flops=10**5000", "flops is <int>"),
+        ("flops=R()", "flops is <R"),
         ("cache=R()", "cache=<R"),
         ("reset=lambda z: 0", "reset needs 'z' (the parameters are x, device)"),
         ("check=lambda a, b, c: 0", "check needs 'c' (the parameters are x, device)"),

@@ -16,8 +16,6 @@ _GATE_NS = NS_PER_S // 4
 _FIRST_LINES_NS = NS_PER_S
 _LINES_NS = 5 * NS_PER_S
 _MOST_ROWS = 6
-_NAME = 100
-"""Characters of a row's name in a line of progress."""
 
 
 def run(
@@ -106,7 +104,7 @@ class Narration:
         return "  ".join(part for part in parts if part)
 
     def _row(self, row: RowView) -> str:
-        name = plain.name(row.name, _NAME)
+        name = plain.name(row.name)
         if row.error:
             return f"{name} FAILED"
         median = row.rolling.median_s

@@ -4,14 +4,15 @@ import argparse
 import json
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from usv_tui import plain
+from usv_tui.cli.headless import say
 from usv_tui.cli.simulate import Simulation
 from usv_tui.engine.lie import Lie, LieRow, measure_lie
 from usv_tui.engine.worker import choose_device, make_timer
 from usv_tui.errors import ExitCode, UsageError
-from usv_tui.model import RunConfig
+from usv_tui.model import RunConfig, Skipped
 from usv_tui.report import grid
 from usv_tui.report.grid import Column
 from usv_tui.sim import parse_spec
@@ -26,19 +27,22 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsvError: no file, no device, nothing to time.
     """
-    lie, device, reason = _measure(args)
+    lie, device, reason, skipped = _measure(args)
+    refused = [item for item in skipped if item.is_refused]
     if args.json:
-        rows = [row._asdict() | {"factor": row.factor} for row in lie.rows]
+        rows = [row._asdict() | {"factor": row.factor if lie.has_nod else None} for row in lie.rows]
         body = lie._asdict() | {"rows": rows, "device": device, "device_reason": reason}
         sys.stdout.write(json.dumps(body) + "\n")
     else:
         sys.stdout.write(plain.lines(text(lie, device, reason)) + "\n")
     sys.stdout.flush()
-    failed = any(row.error for row in lie.rows)
+    for item in refused:
+        say(f"usv-tui: not timed: {plain.name(item.name)}: {plain.line(item.reason)}")
+    failed = refused or any(row.error for row in lie.rows)
     return int(ExitCode.BENCH_FAILED if failed else ExitCode.OK)
 
 
-def _measure(args: argparse.Namespace) -> tuple[Lie, str, str]:
+def _measure(args: argparse.Namespace) -> tuple[Lie, str, str, Sequence[Skipped]]:
     if args.device.partition(":")[0] == "sim":
         card, scenario = parse_spec(args.device)
         seed = secrets.randbelow(1 << 31)
@@ -46,13 +50,13 @@ def _measure(args: argparse.Namespace) -> tuple[Lie, str, str]:
         suite = prepared.suite or load_suite(args.file, prepared.device, args.select or None)
         suite = select_rows(suite, args.select) if args.select else suite
         lie = measure_lie(suite.benchmarks, prepared.device, session.timer)
-        return lie, prepared.device, "SIMULATED"
+        return lie, prepared.device, "SIMULATED", suite.skipped
     if args.file is None:
         raise UsageError("which benchmark file?", "usv-tui lie FILE, or --device sim:h100")
     device, reason, _, torch = choose_device(args.device, lambda _: None, MonotonicTime())
     suite = load_suite(args.file, device, args.select or None)
     timer = make_timer(RunConfig(device=device), torch)
-    return measure_lie(suite.benchmarks, device, timer), device, reason
+    return measure_lie(suite.benchmarks, device, timer), device, reason, suite.skipped
 
 
 def text(lie: Lie, device: str, reason: str) -> str:
@@ -69,11 +73,11 @@ def text(lie: Lie, device: str, reason: str) -> str:
         Column(f"one sync {unit.name}", times(lambda row: row.synced_s), is_number=True),
         Column(f"{lie.timer} {unit.name}", times(lambda row: row.timed_s), is_number=True),
         Column(f"first call {unit.name}", times(lambda row: row.first_s), is_number=True),
-        Column("missed", [_missed(row) for row in rows], is_number=True),
+        Column("missed", [_missed(row) for row in rows if lie.has_nod], is_number=True),
         Column("", [row.error for row in rows], drop=1),
     ]
     lines = [
-        grid.text([column for column in columns if column.title or any(column.cells)], None),
+        grid.text([column for column in columns if any(column.cells)], None),
         "",
         f"device  {plain.line(f'{device} ({reason})')}",
         f"shows   {plain.line(lie.shows)}",

@@ -533,7 +533,8 @@ class _Plan:
             else:
                 say(f"session saved: {self._journal.path}")
         if session.store.refused and session.fault is None:
-            say(f"usv-tui: not timed: {'; '.join(session.store.refused)}")
+            for item in session.store.refused:
+                say(f"usv-tui: not timed: {plain.name(item.name)}: {plain.line(item.reason)}")
         if not session.has_samples and session.fault is None:
             say(f"usv-tui: nothing was timed{session.store.where_it_stands}")
         elif session.store.unsampled and session.fault is None:
@@ -578,7 +579,8 @@ def _list(argv: list[str]) -> int:
     say(f"device {device}: {reason}")
     for name, note in discovery.summary(suite, everything=args.all):
         _print(f"{plain.name(name)}  {plain.line(note)}".rstrip())
-    return int(ExitCode.OK)
+    is_refused = any(skipped.is_refused for skipped in suite.skipped)
+    return int(ExitCode.BENCH_FAILED if is_refused else ExitCode.OK)
 
 
 def _export(argv: list[str]) -> int:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from usv_tui import plain
 from usv_tui.diagnosis.checks import vet_result
 from usv_tui.engine.calibrate import calibrate
 from usv_tui.engine.warmup import Levelling
@@ -22,6 +23,9 @@ _CALLS = 15
 _WINDOW_S = 1e-3
 _BUDGET_NS = NS_PER_S
 """Each way of timing stops repeating after this; it never does less than one call."""
+_APART = 2.0
+_ALIKE_S = 2e-6
+"""Less than this is what reading the clock costs."""
 _BUSY_NS = 300_000_000
 """A card that idled during a long first call has its clock up again after this."""
 
@@ -55,6 +59,8 @@ class Lie(NamedTuple):
     timer: str
     shows: str
     lacks: str = ""
+    has_nod: bool = True
+    """A call returns before its work is done: what an unsynchronised clock misses can be told."""
 
 
 def measure_lie(
@@ -69,12 +75,28 @@ def measure_lie(
         return Lie(
             rows,
             timer.info.name,
-            "what a first call costs, and what the timer's own loop adds",
-            "the nod: on the host a call returns when its work is done, so all three agree",
+            "what a first call costs, and a call by itself against calls in a row",
+            f"the nod: on the host a call returns when its work is done{_agreement(rows)}",
+            has_nod=False,
         )
     is_simulated = timer.info.name.startswith("sim")
     shows = "how much of the work a host clock misses when nobody waits"
     return Lie(rows, timer.info.name, shows, "a real device: this one is simulated" * is_simulated)
+
+
+def _agreement(rows: Sequence[LieRow]) -> str:
+    """Whether the three times that need no device are alike, as they were measured."""
+    apart: list[str] = []
+    for row in rows:
+        times = [t for t in (row.nod_s, row.synced_s, row.timed_s) if t is not None]
+        if times and max(times) > _APART * min(times) and max(times) - min(times) > _ALIKE_S:
+            apart.append(f"{plain.name(row.name, 40)} ({max(times) / min(times):.3g}x)")
+    if not apart:
+        return ", so the three times are alike"
+    return (
+        f"; where the three differ all the same, {plain.some(apart)}, it is the caches, threads "
+        "that have to wake, or other work on the host"
+    )
 
 
 def _row(benchmark: Benchmark, device: str, timer: Timer, clock: Callable[[], int]) -> LieRow:

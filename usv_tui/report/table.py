@@ -216,8 +216,8 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
         facts.append(("ended", f"{snapshot.stop_reason}{cut}"))
     elif snapshot.samples and not snapshot.complete:
         facts.append(("ended", "it has no end: the process was cut off (incomplete)"))
-    meant = [(n, r) for n, r in snapshot.skipped if not r.startswith(NO_BENCHMARK)]
-    facts += [("skipped", f"{plain.name(name)}: {reason}") for name, reason in meant]
+    meant = [item for item in snapshot.skipped if not item.reason.startswith(NO_BENCHMARK)]
+    facts += [(item.word, f"{plain.name(item.name)}: {item.reason}") for item in meant]
     return facts + told_facts(snapshot)
 
 

@@ -54,7 +54,10 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
             for a, b, reason in store.gaps(0, 1 << 62)
         ],
         "sweep": sweep.as_data(store.steps(), _names(store)),
-        "skipped": [{"name": name, "reason": reason} for name, reason in snapshot.skipped],
+        "skipped": [
+            {"name": item.name, "reason": item.reason, "is_refused": item.is_refused}
+            for item in snapshot.skipped
+        ],
         "notices": [
             {
                 "code": told.code,

@@ -20,6 +20,7 @@ from usv_tui.model import (
     Reading,
     RowState,
     RunConfig,
+    Skipped,
     StateWord,
     TimerInfo,
 )
@@ -168,7 +169,7 @@ class Snapshot:
     neighbours: tuple[Mapping[str, Any], ...] = ()
     """Other processes that used the device: pid, name, user, memory_bytes, as far as known."""
     epochs: tuple[EpochView, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     progress: str = ""
     """How far a finite run is: `iters 120/500`, `ratio ±0.8 % -> ±0.5 %` …"""
     stop_reason: str = ""

@@ -22,6 +22,7 @@ from usv_tui.model import (
     Reading,
     RowState,
     RunConfig,
+    Skipped,
     TimerInfo,
     reason_words,
 )
@@ -99,7 +100,6 @@ class Store:
         self.window = DEFAULT_WINDOW
         self.baseline: int | None = None
         self.failed = False
-        self.refused: list[str] = []
         """What was asked for by name and cannot be timed, with the reasons."""
         self.fatal = ""
         self.journal_failure = ""
@@ -130,7 +130,7 @@ class Store:
         self._phase = ("starting", "")
         self._last_phase = "starting"
         self._pace: str | None = None
-        self._skipped: list[tuple[str, str]] = []
+        self._skipped: list[Skipped] = []
         self._log: deque[LogLine] = deque(maxlen=_LOG_LINES)
         self._log_total = 0
         self._threads: dict[str, Any] = {}
@@ -265,11 +265,18 @@ class Store:
             self._end = record
 
     def _on_skip(self, record: Skip) -> None:
-        self._skipped.append((record.name, record.reason))
+        skipped = Skipped(record.name, record.reason, record.is_refused)
+        self._skipped.append(skipped)
+        name = plain.name(record.name)
         if record.is_refused:
-            self.refused.append(f"{record.name}: {record.reason}")
-        if not record.reason.startswith(NO_BENCHMARK):
-            self.log(record.at_ns, "event", f"skipped {record.name}: {record.reason}")
+            self.log(record.at_ns, "error", f"not timed: {name}: {record.reason}")
+        elif not record.reason.startswith(NO_BENCHMARK):
+            self.log(record.at_ns, "event", f"skipped {name}: {record.reason}")
+
+    @property
+    def refused(self) -> list[Skipped]:
+        """What was asked for and cannot be timed."""
+        return [skipped for skipped in self._skipped if skipped.is_refused]
 
     def _on_clocks(self, record: Clocks) -> None:
         state = record.state

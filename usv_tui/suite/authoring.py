@@ -4,10 +4,11 @@ The decorator only takes notes; names, parameters and skips are worked out by `s
 when the file is loaded for a device.
 """
 
+import difflib
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,8 @@ class Definition:
     cache: CacheMode | None
     sets: int = 0
     """Sets of inputs to rotate through, where `cache` tells how many."""
+    mistake: str = ""
+    """Options that nothing can be made of: its rows are refused, and the rest of the file runs."""
 
     @property
     def where(self) -> str:
@@ -94,6 +97,7 @@ def benchmark(
     check: Callable[[Any, Any], object] | None = None,
     inner: int | None = None,
     cache: CacheMode | str | None = None,
+    **unknown: object,
 ) -> F | Callable[[F], F]:
     """Declare a function as a factory of timed callables; the function itself stays as it is.
 
@@ -123,10 +127,13 @@ def benchmark(
         cache: warm, cold (flushed before each sample) or rotating, whatever the run's default is.
             `rotating(n)` calls the factory n times and its callables in turn, unless the factory
             itself rotates through n sets.
+        unknown: an option that makes no sense, or that there is not, costs this benchmark alone:
+            it is refused, with the reason, when the file is loaded.
 
     Raises:
-        SuiteError: an option makes no sense; the message names the function, file and line.
+        SuiteError: what is decorated is no function.
     """
+    mistake = "; ".join(_mistakes(locals()))
 
     def declare(target: F) -> F:
         if not callable(target) or isinstance(target, type):
@@ -134,46 +141,59 @@ def benchmark(
                 f"@benchmark on {plain.value(target)}",
                 "decorate a function that returns the timed callable",
             )
+        own_name = str(getattr(target, "__name__", type(target).__name__))
         definition = Definition(
             factory=target,
-            name=str(getattr(target, "__name__", type(target).__name__)) if name is None else name,
+            name=name if name is not None and _is_text(name) else own_name,
             params=params if params is not None else {},
             flops=flops,
             bytes=bytes,
             baseline=baseline,
             skip=skip,
-            group=group,
+            group=group if _is_text(group) else None,
             setup=setup,
             reset=reset,
             check=check,
             inner=inner,
-            cache=_cache_mode(cache, location(target)),
+            cache=_cache_mode(cache),
             sets=_sets(cache),
+            mistake=mistake,
         )
-        _vet(definition)
         _registry(target).append(definition)
         return target
 
     return declare if factory is None else declare(factory)
 
 
-def _vet(definition: Definition) -> None:
-    """Raise for an option that nothing could be made of; what a session keeps must be text."""
-    where = f"@benchmark on {location(definition.factory)}"
+def _mistakes(options: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the options of one benchmark; what a session keeps must be text."""
     for option in ("name", "group"):
-        text = getattr(definition, option)
-        if text is not None and not (isinstance(text, str) and text.strip()):
-            raise SuiteError(f"{where}: {option}={plain.value(text)}", "give a text")
+        if options[option] is not None and not _is_text(options[option]):
+            yield _mistake(option, options, "give a text")
     for option in ("setup", "reset", "check"):
-        hook = getattr(definition, option)
-        if hook is not None and not callable(hook):
-            raise SuiteError(f"{where}: {option}={plain.value(hook)}", "give a function")
-    inner = definition.inner
+        if options[option] is not None and not callable(options[option]):
+            yield _mistake(option, options, "give a function")
+    inner = options["inner"]
     if inner is not None and (not isinstance(inner, int) or inner is True or inner < 1):
-        raise SuiteError(f"{where}: inner={plain.value(inner)}", "give a whole number from 1")
-    skip = definition.skip
+        yield _mistake("inner", options, "give a whole number from 1")
+    skip = options["skip"]
     if not (skip is None or isinstance(skip, str | bool) or callable(skip)):
-        raise SuiteError(f"{where}: skip={plain.value(skip)}", "give a reason, or a function")
+        yield _mistake("skip", options, "give a reason, or a function")
+    cache = options["cache"]
+    if cache is not None and _cache_mode(cache) is None:
+        yield _mistake("cache", options, f"one of {', '.join(_CACHE_MODES)}, rotating(n)")
+    known = sorted(options.keys() - {"factory", "unknown"})
+    for option in options["unknown"]:
+        near = difflib.get_close_matches(option, known, 1)
+        yield f"no option is named '{option}' ({near[0] if near else ', '.join(known)})"
+
+
+def _mistake(option: str, options: Mapping[str, Any], wanted: str) -> str:
+    return f"{option}={plain.value(options[option])} ({wanted})"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def location(function: Callable[..., Any]) -> str:
@@ -184,17 +204,14 @@ def location(function: Callable[..., Any]) -> str:
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
-def _cache_mode(cache: CacheMode | str | None, where: str) -> CacheMode | None:
-    if cache is None:
-        return None
+_CACHE_MODES = (CacheMode.WARM, CacheMode.AS_IS, CacheMode.COLD, CacheMode.ROTATING)
+
+
+def _cache_mode(cache: object) -> CacheMode | None:
+    """The mode; None where none was asked for, and where there is no such mode."""
     if _sets(cache) > 1:
         return CacheMode.ROTATING
-    choices = (CacheMode.WARM, CacheMode.AS_IS, CacheMode.COLD, CacheMode.ROTATING)
-    if cache not in choices:
-        raise SuiteError(
-            f"{where}: cache={plain.value(cache)}", f"one of {', '.join(choices)}, rotating(n)"
-        )
-    return CacheMode(cache)
+    return CacheMode(cache) if isinstance(cache, str) and cache in _CACHE_MODES else None
 
 
 def _sets(cache: object) -> int:

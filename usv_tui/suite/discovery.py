@@ -24,6 +24,7 @@ from usv_tui.suite.authoring import REGISTRY, Definition
 from usv_tui.suite.rows import (
     DEVICE,
     Row,
+    blamed_on,
     build_with,
     expand,
     group_rows,
@@ -77,13 +78,16 @@ def load_suite(path: str | Path, device: str, select: Sequence[str] | None = Non
     if rows and not kept:
         listed = _listing([row.name for row in rows])
         raise UsageError(f"no benchmark of {path} matches {_patterns(select)}", f"it has {listed}")
-    live = [row for row in kept if not row.reason]
+    benchmarks = []
+    for row in kept:
+        if not row.reason:
+            with blamed_on([row]):
+                benchmarks.append(to_benchmark(row, device, _builder(row, path)))
     skipped = [Skipped(row.name, row.reason, row.is_refused) for row in kept if row.reason]
     skipped += others + _unmatched(rows, select)
-    if not live:
+    if not benchmarks:
         raise _nothing_to_time(path, device, kept, others)
-    benchmarks = tuple(to_benchmark(row, device, _builder(row, path)) for row in live)
-    return Suite(str(path), benchmarks, tuple(skipped))
+    return Suite(str(path), tuple(benchmarks), tuple(skipped))
 
 
 def _unmatched(rows: Sequence[Row], select: Sequence[str] | None) -> list[Skipped]:
@@ -100,6 +104,8 @@ def _nothing_to_time(
 ) -> SuiteError:
     if rows:
         reasons = _listing([f"{row.name}: {row.reason}" for row in rows], "; ")
+        if all(row.is_refused for row in rows):
+            return SuiteError(f"{path}: no benchmark of it can be timed: {reasons}")
         return SuiteError(f"{path}: every benchmark is skipped on {device}", reasons)
     if others:
         said = [f"{item.name}: {item.reason.removeprefix(NO_BENCHMARK)}" for item in others]
@@ -266,7 +272,7 @@ def _collect(path: Path, module: types.ModuleType, device: str) -> tuple[list[Ro
     ]
     listed, refused = _from_dict(path, vars(module).get("BENCHMARKS"), factories)
     rows += [row for definition in listed for row in expand(definition, device)]
-    _refuse_equal_names(path, rows)
+    _refuse_equal_names(rows)
     return rows, refused + skipped
 
 
@@ -359,7 +365,8 @@ def _from_dict(
     if value is None:
         return [], []
     if not isinstance(value, Mapping):
-        raise SuiteError(f"{path}: BENCHMARKS is a {type(value).__name__}", "{name: callable}")
+        why = f"{path.name}: it is a {type(value).__name__} (make it {{name: callable}})"
+        return [], [Skipped("BENCHMARKS", why, is_refused=True)]
     found: list[Definition] = []
     skipped: list[Skipped] = []
     for name, fn in value.items():
@@ -378,15 +385,13 @@ def _from_dict(
     return found, skipped
 
 
-def _refuse_equal_names(path: Path, rows: Sequence[Row]) -> None:
+def _refuse_equal_names(rows: Sequence[Row]) -> None:
+    """The second of two rows of one name, which no table could tell apart."""
     seen: dict[str, Row] = {}
     for row in rows:
         other = seen.setdefault(row.name, row)
         if other is not row:
-            raise SuiteError(
-                f"{path}: two benchmarks are named {row.name}: {other.where} and {row.where}",
-                "give one of them another name",
-            )
+            row.refuse(f"another row has the same name, {other.where}")
 
 
 # -- selection
@@ -432,7 +437,7 @@ def summary(suite: Suite, everything: bool = False) -> list[tuple[str, str]]:
     """
     meant = [s for s in suite.skipped if everything or not s.reason.startswith(NO_BENCHMARK)]
     rows = [(b.name, _known(b)) for b in suite.benchmarks]
-    rows += [(s.name, f"skipped: {s.reason.removeprefix(NO_BENCHMARK)}") for s in meant]
+    rows += [(s.name, f"{s.word}: {s.reason.removeprefix(NO_BENCHMARK)}") for s in meant]
     others = len(suite.skipped) - len(meant)
     if others:
         names, verb = ("name", "is") if others == 1 else ("names", "are")

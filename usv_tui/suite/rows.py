@@ -8,14 +8,15 @@ import math
 import random
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from usv_tui import plain
-from usv_tui.errors import SuiteError
+from usv_tui.errors import SuiteError, one_line
 from usv_tui.model import Benchmark
-from usv_tui.suite.authoring import ROTATIONS, Definition, Rotation
+from usv_tui.suite.authoring import ROTATIONS, Definition, Rotation, location
 
 DEVICE = "device"
 """The argument by which a factory is told its device; no parameter may have this name."""
@@ -44,6 +45,13 @@ class Row:
     def where(self) -> str:
         """The name with file and line, for messages."""
         return self.definition.where
+
+    def refuse(self, why: str) -> None:
+        """It cannot be timed; the first reason stands."""
+        if not self.is_refused:
+            text = why.removeprefix(self.where).lstrip(": ")
+            self.reason = f"{location(self.definition.factory)}: {text}"
+            self.is_refused = True
 
 
 class Built(NamedTuple):
@@ -115,26 +123,54 @@ def required_arguments(function: Callable[..., Any]) -> list[str]:
     ]
 
 
+@contextmanager
+def blamed_on(rows: Iterable[Row]) -> Iterator[None]:
+    """What goes wrong with an option costs these rows, and neither the others nor the file."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # noqa: BLE001  values are strangers' objects
+        why = str(error) if isinstance(error, SuiteError) else one_line(error)
+        for row in rows:
+            row.refuse(why)
+
+
 def expand(definition: Definition, device: str) -> list[Row]:
-    """The rows of one declaration; those to be skipped have a reason.
+    """The rows of one declaration; those that are to be skipped, or cannot be timed, say why.
+
+    Where not even its parameters can be told it is one row, of its own name.
+    """
+    whole = Row(definition, {}, {}, definition.name)
+    if definition.mistake:
+        whole.refuse(definition.mistake)
+        return [whole]
+    rows: list[Row] = []
+    with blamed_on([whole]):
+        rows = _all_rows(definition, device)
+    if whole.is_refused:
+        return [whole]
+    for row in rows:
+        with blamed_on([row]):
+            row.reason = not_a_function(definition.factory)
+            row.is_refused = bool(row.reason)
+            row.reason = row.reason or _skip_reason(row, device)
+    return rows
+
+
+def _all_rows(definition: Definition, device: str) -> list[Row]:
+    """One row for each combination of its parameters.
 
     Raises:
         SuiteError: parameters without values, not wanted by the factory or missing.
     """
     rows = []
-    combinations = _combinations(definition, device)
     known: dict[str, list[Any]] = {}
-    for values in combinations:
+    for values in _combinations(definition, device):
         _check_names(definition, values)
         _check_arguments(definition, values)
         texts = {key: _value_text(key, value, known) for key, value in values.items()}
         inside = ",".join(f"{key}={text}" for key, text in texts.items())
         name = f"{definition.name}[{inside}]" if inside else definition.name
-        row = Row(definition, values, texts, name)
-        row.reason = not_a_function(definition.factory)
-        row.is_refused = bool(row.reason)
-        row.reason = row.reason or _skip_reason(row, device)
-        rows.append(row)
+        rows.append(Row(definition, values, texts, name))
     return rows
 
 
@@ -143,8 +179,8 @@ def _combinations(definition: Definition, device: str) -> list[dict[str, Any]]:
     if callable(params):
         try:
             params = params(device)
-        except Exception as error:
-            raise SuiteError(f"{where}: params raised {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise SuiteError(f"{where}: params raised {one_line(error)}") from error
     if isinstance(params, Mapping):
         columns = {key: _values(key, values, where) for key, values in params.items()}
         if math.prod(map(len, columns.values())) > _MOST_ROWS:
@@ -263,10 +299,8 @@ def call_with(function: Callable[..., Any], row: Row, device: str, what: str) ->
         )
     try:
         return function(**given)
-    except Exception as error:
-        raise SuiteError(
-            f"{row.where}: {what} raised {type(error).__name__} for {row.name}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise SuiteError(f"{row.where}: {what} raised {one_line(error)}") from error
 
 
 def _skip_reason(row: Row, device: str) -> str:
@@ -285,20 +319,21 @@ def group_rows(rows: Sequence[Row], device: str) -> None:
     Rows belong together by `group`, by factory, or by naming another one's row as baseline. Where
     several baselines are found they are told apart by parameters (a sequence length, say), and the
     rows are grouped by these. Where none is named, rows of different sizes (parameters that are
-    numbers) are not compared: twice the work is not slower.
-
-    Raises:
-        SuiteError: a baseline that matches no row, or two in one group.
+    numbers) are not compared: twice the work is not slower. Rows whose baseline cannot be told, and
+    a second one of a group, are refused.
     """
     pools = {id(row.definition): row.definition.group or row.definition.name for row in rows}
     for definition in {id(row.definition): row.definition for row in rows}.values():
         spec = definition.baseline
-        if spec is None or spec is False:
+        own = [row for row in rows if row.definition is definition]
+        if spec is None or spec is False or all(row.is_refused for row in own):
             continue
-        found = _baselines(definition, rows, device)
-        if not found:
-            raise SuiteError(f"{definition.where}: baseline {_spec_text(spec)} matches no row")
-        if all(row.definition is not definition for row in found):
+        found: list[Row] = []
+        with blamed_on(own):
+            found = _baselines(definition, rows, device)
+            if not found and not any(row.is_refused for row in own):
+                raise SuiteError(f"{definition.where}: baseline {_spec_text(spec)} matches no row")
+        if found and all(row.definition is not definition for row in found):
             pools[id(definition)] = pools[id(found[0].definition)]
         for row in found:
             row.is_baseline = True
@@ -335,11 +370,17 @@ def _baselines(definition: Definition, rows: Sequence[Row], device: str) -> list
                 raise SuiteError(f"{definition.where}: baseline names '{key}'", "no such parameter")
         return [row for row in own if all(_is_same(row.values.get(k), v) for k, v in spec.items())]
     if callable(spec):
-        return [row for row in own if call_with(spec, row, device, "baseline")]
+        return [row for row in own if _is_chosen(spec, row, device)]
     raise SuiteError(
         f"{definition.where}: baseline={plain.value(spec)}",
         "parameter values, a name, or a function",
     )
+
+
+def _is_chosen(choose: Callable[..., object], row: Row, device: str) -> bool:
+    with blamed_on([row]):
+        return bool(call_with(choose, row, device, "baseline"))
+    return False
 
 
 def _names(text: str, row: Row) -> bool:
@@ -367,9 +408,8 @@ def _split_pool(pool: str, rows: list[Row]) -> None:
         if row.is_baseline:
             other = taken.setdefault(row.group, row)
             if other is not row:
-                raise SuiteError(
-                    f"{row.where}: two baselines in group {row.group}: {other.name}, {row.name}"
-                )
+                row.is_baseline = False
+                row.refuse(f"two baselines in group {row.group}: {other.name}, {row.name}")
 
 
 def _is_size(value: object) -> bool:
@@ -450,7 +490,7 @@ def _work(spec: Any, row: Row, device: str, what: str) -> float | None:
         number = math.nan
     if not math.isfinite(number) or number < 0:
         text = plain.value(value)
-        raise SuiteError(f"{row.where}: {what} of {row.name} is {text}", "a number from 0")
+        raise SuiteError(f"{row.where}: {what} is {text}", "a number from 0")
     return number
 
 

@@ -33,7 +33,7 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     )
     if shares:
         out.append(("overheads", shares))
-    out.extend(("skipped", f"{name}: {reason}") for name, reason in snapshot.skipped)
+    out.extend((item.word, f"{item.name}: {item.reason}") for item in snapshot.skipped)
     out.extend((key, str(value)) for key, value in snapshot.environment.items())
     return out
 
