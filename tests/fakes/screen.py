@@ -111,12 +111,6 @@ class FakeStore:
             whole=replace(stats, n=end),
             n_all=end,
             trend=tuple(float(np.median(p)) for p in parts),
-            tflops=None
-            if row.flops is None or not stats.median_s
-            else row.flops / stats.median_s / 1e12,
-            gbps=None
-            if row.bytes is None or not stats.median_s
-            else row.bytes / stats.median_s / 1e9,
         )
 
     def steps(self):

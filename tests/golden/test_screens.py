@@ -102,8 +102,8 @@ def warming():
             whole=Stats(),
             ratio=None,
             trend=(),
-            tflops=None,
-            gbps=None,
+            flops=None,
+            bytes=None,
         )
         for row, state in zip(given.rows, states, strict=True)
     )

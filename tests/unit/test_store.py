@@ -40,6 +40,7 @@ from usv_tui.records import (
     State,
     Telemetry,
 )
+from usv_tui.report.columns import RATES
 from usv_tui.session.row_store import BIN_NS
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.session.store import Store
@@ -111,7 +112,7 @@ def test_a_row_without_samples_has_no_numbers():
 
     assert (row.n_all, row.rolling.n, row.whole.n) == (0, 0, 0)
     assert (row.rolling.median_s, row.rolling.std_s, row.rolling.rel_std) == (None, None, None)
-    assert (row.tflops, row.gbps) == (None, None)
+    assert [rate.pick(row, row.rolling) for rate in RATES] == [None, None]
     assert row.state is RowState.WAITING
 
 
@@ -369,8 +370,7 @@ def test_throughput_is_that_of_the_rolling_median():
     """TFLOP/s and GB/s follow the median that stands beside them."""
     row = view(fold(fake.start(), fake.row(0, "a", flops=2e9, bytes=4e6), fake.series(0, [MS] * 5)))
 
-    assert row.tflops == pytest.approx(2.0)
-    assert row.gbps == pytest.approx(4.0)
+    assert [rate.pick(row, row.rolling) for rate in RATES] == pytest.approx([2.0, 4.0])
 
 
 def test_the_rate_is_that_of_the_last_seconds():

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from tests.fakes import screen as fake
 from usv_tui.model import Answer, Drift, Ratio, RowState, StateWord
+from usv_tui.report.table import one_row
 from usv_tui.session.snapshot import RowView
 from usv_tui.stats.rolling import Stats
 from usv_tui.tui.look import ASCII, make_look
 from usv_tui.tui.view import Scene, ViewState, key_of
-from usv_tui.tui.widgets.table import Table, markdown_row, sparkline
-from usv_tui.units import US
+from usv_tui.tui.widgets.table import Table, sparkline
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -101,8 +101,8 @@ def test_no_value_breaks_the_table(value):
             rolling=bad,
             whole=bad,
             trend=(value or 0.0,) * 9,
-            tflops=value,
-            gbps=value,
+            flops=value,
+            bytes=value,
             ratio=ratio,
             drift=Drift(change=value),
             word=StateWord.DRIFTING,
@@ -213,7 +213,7 @@ def test_phases_in_phases_are_indented_by_depth():
 @pytest.mark.parametrize("badge", ["outside stream", "implausible"])
 def test_no_ratio_and_no_rate_of_an_invalid_time(badge):
     """A row whose time is none is `invalid`, as is every row against it; nothing is faster."""
-    wrong = replace(FLASH, badges=(badge,), tflops=5.5, gbps=77.0)
+    wrong = replace(FLASH, badges=(badge,), flops=5.5e9, bytes=77e6)
     base = replace(MATH, badges=(badge,))
 
     line = shown([MATH, wrong], 140)[2]
@@ -224,7 +224,7 @@ def test_no_ratio_and_no_rate_of_an_invalid_time(badge):
     assert "5.5" not in line
     assert "77.0" not in line
     assert all(" invalid " in line for line in both[1:])
-    assert f"invalid ({badge})" in markdown_row(wrong, fake.snapshot(rows=(MATH, wrong)), US)
+    assert f"invalid ({badge})" in one_row(wrong, (MATH, wrong), "x")
 
 
 def test_names_that_cannot_be_seen_are_escaped():
@@ -356,12 +356,12 @@ def test_the_filter_says_when_nothing_is_left():
 
 def test_a_row_can_be_copied_as_markdown():
     """The copied text is a whole Markdown table, with pipes in names escaped."""
-    copied = markdown_row(row(0, "a|b", 1e-4), fake.snapshot(rows=()), US)
+    copied = one_row(row(0, "a|b", 1e-4), (), "a|b")
 
     head, rule, values = copied.strip().split("\n")
     assert head.startswith("| benchmark | n | median us")
-    assert set(rule) <= set("|- ")
-    assert values.startswith("| a\\|b | 1000 | 100.000 | 0.50 |")
+    assert set(rule) <= set("|-: ")
+    assert values.startswith("| `a\\|b` | 1,000 | 100.000 | 0.50 |")
 
 
 def test_a_fast_row_beside_a_slow_one_keeps_its_digits():

@@ -12,6 +12,7 @@ from usv_tui import plain
 from usv_tui.model import Answer, Ratio, RowState, StateWord, TimerInfo
 from usv_tui.report import grid
 from usv_tui.report.advice_text import advice_line
+from usv_tui.report.columns import COLUMNS, Kind
 from usv_tui.report.grid import Column
 from usv_tui.report.wording import (
     best_cut,
@@ -26,8 +27,9 @@ from usv_tui.report.wording import (
     undecided_words,
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Told
+from usv_tui.stats.rolling import Stats
 from usv_tui.suite.discovery import NO_BENCHMARK
-from usv_tui.units import DASH, count, duration, fixed, in_unit, percent, time_unit, times
+from usv_tui.units import DASH, count, duration, fixed, time_unit, times
 
 _LEVELS = {"error": "ERROR", "warn": "warning"}
 _MOST_NAMES = 4
@@ -60,31 +62,49 @@ def table(rows: Sequence[RowView], *, markdown: bool = False, width: int | None 
     """The rows alone. Columns in which no row has anything are left out."""
     if not rows:
         return "no benchmarks"
-    columns = [c for c in _columns(rows) if not (c.drop and c.is_empty)]
+    names = [_name(row, rows) for row in rows]
+    columns = _columns(rows, rows, [row.whole for row in rows], names)
     return grid.markdown(columns) if markdown else grid.text(columns, width)
 
 
-def _columns(rows: Sequence[RowView]) -> list[Column]:
-    unit = time_unit(row.whole.median_s for row in rows)
+def one_row(row: RowView, rows: Sequence[RowView], name: str) -> str:
+    """One of the rows as a Markdown table of its own, with the figures of the last window."""
+    return grid.markdown(_columns([row], rows, [row.rolling], [name])) + "\n"
+
+
+def _columns(
+    shown: Sequence[RowView], rows: Sequence[RowView], stats: Sequence[Stats], names: Sequence[str]
+) -> list[Column]:
+    """What the final table has of some of the rows; empty ones are left out."""
+    unit = time_unit(s.median_s for s in stats)
     bases = {row.baseline_name for row in rows if row.ratio is not None}
     decimals = _ratio_decimals(row.ratio for row in rows)
-    names = [_name(row, rows) for row in rows]
-
-    def times(pick: Callable[[RowView], float | None]) -> list[str]:
-        return [in_unit(pick(row), unit) for row in rows]
-
-    return [
-        Column("benchmark", names, is_code=True, least=_telling_width(names)),
-        Column("n", [count(row.whole.n) for row in rows], is_number=True, drop=4),
-        Column(f"median {unit.name}", times(lambda row: row.whole.median_s), is_number=True),
-        Column("std %", [percent(row.whole.rel_std) for row in rows], is_number=True, drop=3),
-        Column(f"min {unit.name}", times(lambda row: row.whole.min_s), is_number=True, drop=5),
-        Column("TFLOP/s", _rates(rows, lambda row: row.flops, 1e12), is_number=True, drop=6),
-        Column("GB/s", _rates(rows, lambda row: row.bytes, 1e9), is_number=True, drop=7),
-        Column("ratio", [_ratio(row, rows, bases, decimals) for row in rows], drop=1, least=22),
-        Column("against", [_against(row) for row in rows], is_code=True, drop=8),
-        Column("notes", [_remarks(row) for row in rows], drop=2, least=7, wish=24),
-    ]
+    words: dict[Kind, Callable[[RowView], str]] = {
+        Kind.RATIO: lambda row: _ratio(row, rows, bases, decimals),
+        Kind.AGAINST: _against,
+        Kind.STATE: _remarks,
+    }
+    found = [Column("benchmark", names, is_code=True, least=_telling_width(names))]
+    for column in (c for c in COLUMNS if c.final is not None):
+        values = [column.pick(row, s) for row, s in zip(shown, stats, strict=True)]
+        if column.kind in words:
+            cells = [words[column.kind](row) for row in shown]
+        elif column.kind is Kind.RATE:
+            cells = _rates(shown, values)
+        else:
+            cells = [column.text(value, unit) for value in values]
+        found.append(
+            Column(
+                column.title or column.heading_in(unit.name),
+                cells,
+                is_number=column.kind.is_number,
+                drop=column.final or 0,
+                is_code=column.kind is Kind.AGAINST,
+                least={Kind.RATIO: 22, Kind.STATE: 7}.get(column.kind, 0),
+                wish=24 if column.kind is Kind.STATE else 0,
+            )
+        )
+    return [c for c in found if not (c.drop and c.is_empty)]
 
 
 def _name(row: RowView, rows: Sequence[RowView]) -> str:
@@ -104,14 +124,9 @@ def _telling_width(names: Sequence[str]) -> int:
     return min(_NAME_ENOUGH, longest)
 
 
-def _rates(
-    rows: Sequence[RowView], work: Callable[[RowView], float | None], scale: float
-) -> list[str]:
-    """Work per second at the whole run's median: at least three digits in every row."""
-    values = []
-    for row in rows:
-        amount, median = work(row) if has_valid_time(row) else None, row.whole.median_s
-        values.append(amount / median / scale if amount and median else None)
+def _rates(rows: Sequence[RowView], rates: Sequence[float | None]) -> list[str]:
+    """At least three digits in every row; none of a time that is not that of the work."""
+    values = [v if has_valid_time(row) else None for row, v in zip(rows, rates, strict=True)]
     usable = [v for v in values if v is not None and math.isfinite(v) and v > 0]
     decimals = _decimals(min(usable, default=1.0), digits=3)
     return [fixed(value, decimals) for value in values]

@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from usv_tui import plain
 from usv_tui.model import Flag
 from usv_tui.report import sweep
+from usv_tui.report.columns import OF_ROWS, STATISTICS, Column
 from usv_tui.report.wording import clocks_line
 from usv_tui.session import outputs
 from usv_tui.session.snapshot import FloatArray, RowView, Snapshot
@@ -123,10 +124,9 @@ def _row(store: Store, view: RowView, start_ns: int) -> dict[str, Any]:
         "stalls": view.stalls,
         "n_excluded": view.n_excluded,
         "left_out": dict(view.left_out),
-        "statistics": _stats(view.whole),
-        "rolling": _stats(view.rolling),
-        "tflops": view.tflops,
-        "gbps": view.gbps,
+        "statistics": _figures(STATISTICS, view, view.whole),
+        "rolling": _figures(STATISTICS, view, view.rolling),
+        **_figures(OF_ROWS, view, view.rolling),
         "word": str(view.word),
         "drift": msgspec.to_builtins(view.drift),
         "clock_effect": msgspec.to_builtins(view.effect),
@@ -155,8 +155,8 @@ def clock_sources(mhz: FloatArray, in_stream: np.ndarray) -> list[str]:
     return words
 
 
-def _stats(stats: Stats) -> dict[str, Any]:
-    return {name: getattr(stats, name) for name in stats.__slots__} | {"rel_std": stats.rel_std}
+def _figures(columns: Sequence[Column], view: RowView, stats: Stats) -> dict[str, Any]:
+    return {c.json: c.pick(view, stats) for c in columns if c.json}
 
 
 def _seconds(at_ns: int, start_ns: int) -> float:

@@ -65,8 +65,6 @@ class RowView:
     baseline_name: str = ""
     flops: float | None = None
     bytes: float | None = None
-    tflops: float | None = None
-    gbps: float | None = None
     inner: int = 1
     cache: str = "warm"
     refill: int = 0

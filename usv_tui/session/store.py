@@ -787,7 +787,6 @@ class Store:
     ) -> RowView:
         info = row.info
         rolling, whole = row.statistics(self.window, now_ns, is_final=self.has_ended)
-        median = rolling.median_s
         base = self.baseline_of(row)
         cal = row.calibrated
         return RowView(
@@ -813,8 +812,6 @@ class Store:
             baseline_name=base.info.name if base is not None else "",
             flops=info.flops,
             bytes=info.bytes,
-            tflops=info.flops / median / 1e12 if info.flops and median else None,
-            gbps=info.bytes / median / 1e9 if info.bytes and median else None,
             inner=cal.inner if cal else 1,
             cache=cal.cache if cal else str(self._cache_wanted()),
             refill=cal.refill if cal else 0,

@@ -14,6 +14,8 @@ from textual.strip import Strip
 
 from usv_tui import plain
 from usv_tui.records import Command
+from usv_tui.report.columns import SETS, TAILS, WHOLE, WINDOW
+from usv_tui.report.table import one_row
 from usv_tui.report.wording import name_of
 from usv_tui.session.faults import Faults
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
@@ -26,7 +28,6 @@ from usv_tui.tui.screens.live import LiveScreen
 from usv_tui.tui.screens.lock import LockDesk, LockDialog
 from usv_tui.tui.screens.page import Page
 from usv_tui.tui.view import (
-    COLUMN_SETS,
     PANES,
     SPANS_S,
     WINDOWS,
@@ -37,7 +38,6 @@ from usv_tui.tui.view import (
 )
 from usv_tui.tui.widgets.columns import quantiles
 from usv_tui.tui.widgets.log import scroll
-from usv_tui.tui.widgets.table import markdown_row
 from usv_tui.units import in_unit, time_unit
 
 T = TypeVar("T")
@@ -269,7 +269,8 @@ class Presenter:
     def markdown(self) -> str:
         """The selected row for the clipboard; empty without one."""
         row = self.view.selected_row(self.shown)
-        return "" if row is None else markdown_row(row, self.shown, self.live.table.unit)
+        shown = self.shown
+        return "" if row is None else one_row(row, shown.rows, plain.name(key_of(row, shown)))
 
     # -- deeds, one for each action in keys.LIVE
 
@@ -326,8 +327,8 @@ class Presenter:
 
     def do_columns(self, now_ns: int) -> None:
         """The next set of columns."""
-        self.view.columns = _next(COLUMN_SETS, self.view.columns)
-        words = {"window": "last window", "whole": "since the last mark", "tails": "tails"}
+        self.view.columns = _next(SETS, self.view.columns)
+        words = {WINDOW: "last window", WHOLE: "since the last mark", TAILS: "tails"}
         self.say(f"figures: {words[self.view.columns]}", now_ns)
 
     def do_window_less(self, now_ns: int) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 from textual.strip import Strip
 
 from usv_tui.errors import one_line
+from usv_tui.report.columns import WINDOW
 from usv_tui.session.faults import Faults, place_of
 from usv_tui.session.snapshot import (
     BinSeries,
@@ -24,7 +25,6 @@ SPANS_S: tuple[int | None, ...] = (10, 60, 300, None)
 """The zoom steps; None is the whole run."""
 WINDOWS = (100, 300, 1000, 3000, 10_000)
 """Rolling windows to choose from, in samples."""
-COLUMN_SETS = ("window", "whole", "tails")
 PANES = ("log", "spread", "setup", "sweep")
 """What the lower pane can show."""
 _WHOLE_SPANS_S = (10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
@@ -91,7 +91,7 @@ class ViewState:
     """Filter: only rows whose name holds it."""
     editing: bool = False
     """The filter is being typed."""
-    columns: str = COLUMN_SETS[0]
+    columns: str = WINDOW
     span_s: int | None = 60
     pane: str = PANES[0]
     log_end: int | None = None

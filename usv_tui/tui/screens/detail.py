@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from usv_tui import plain
+from usv_tui.report.columns import RATES, STATISTICS
 from usv_tui.report.wording import (
     has_valid_time,
     invalid_reason,
@@ -11,12 +12,11 @@ from usv_tui.report.wording import (
     ratio_limits,
 )
 from usv_tui.session.snapshot import RowView
-from usv_tui.stats.rolling import Stats
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph, pairs
 from usv_tui.tui.view import Scene, key_of
 from usv_tui.tui.widgets.table import answer_sign, interval_text
-from usv_tui.units import Unit, fixed, in_unit, percent, significant, time_unit
+from usv_tui.units import fixed, in_unit, significant, time_unit
 
 
 def write(scene: Scene, width: int) -> Sequence[Paragraph]:
@@ -43,30 +43,11 @@ def _figures(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
     unit = time_unit([row.rolling.median_s, row.whole.median_s])
     head = f"{'':<15}{f'last {scene.snapshot.window:,}':>16}{'since mark':>16}"
     out: list[Paragraph] = [text.strip([(f" {head}", look.dim)], width, look.base)]
-    for name, window, whole in _stat_rows(row.rolling, row.whole, unit):
-        line = f" {name:<15}{window:>16}{whole:>16}"
+    for column in STATISTICS:
+        both = (column.text(column.pick(row, s), unit, 4) for s in (row.rolling, row.whole))
+        line = f" {column.heading_in(unit.name):<15}" + "".join(f"{words:>16}" for words in both)
         out.append(text.strip([(look.own(line), look.base)], width, look.base))
     return out
-
-
-def _stat_rows(window: Stats, whole: Stats, unit: Unit) -> list[tuple[str, str, str]]:
-    both = (window, whole)
-    rows = [("n", f"{window.n:,}", f"{whole.n:,}")]
-    for name, field in (
-        ("median", "median_s"),
-        ("mean", "mean_s"),
-        ("min", "min_s"),
-        ("p05", "p05_s"),
-        ("p95", "p95_s"),
-        ("p99", "p99_s"),
-        ("max", "max_s"),
-        ("MAD x 1.48", "madn_s"),
-    ):
-        a, b = (in_unit(getattr(s, field), unit, 4) for s in both)
-        rows.append((f"{name} {unit.name}", a, b))
-    rows.append(("std %", percent(window.rel_std, 3), percent(whole.rel_std, 3)))
-    rows.append(("outliers", f"{window.severe:,}", f"{whole.severe:,}"))
-    return rows
 
 
 def _findings(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
@@ -105,14 +86,10 @@ def _cache(row: RowView) -> str:
 
 
 def _rate(row: RowView) -> str:
-    parts: list[str] = []
     if not has_valid_time(row):
         return ""
-    if row.tflops is not None:
-        parts.append(f"{significant(row.tflops, 4)} TFLOP/s")
-    if row.gbps is not None:
-        parts.append(f"{significant(row.gbps, 4)} GB/s")
-    return ", ".join(parts)
+    rates = ((c.pick(row, row.rolling), c.heading) for c in RATES)
+    return ", ".join(f"{significant(rate, 4)} {name}" for rate, name in rates if rate is not None)
 
 
 def _ratio(scene: Scene, row: RowView) -> str:

@@ -2,30 +2,10 @@
 
 from collections.abc import Sequence
 
+from usv_tui.report.columns import COLUMNS
 from usv_tui.tui.keys import LIVE
 from usv_tui.tui.screens.page import Paragraph, pairs
 from usv_tui.tui.view import Scene
-
-_RATIO = (
-    "Time over the baseline's in the same rounds (below 1 is faster), half its interval's width "
-    "behind it; valid however often you look."
-)
-COLUMNS: tuple[tuple[str, str], ...] = (
-    ("n", "Samples behind the figures in this row."),
-    ("median", "Half of the last window's samples took longer, half shorter; time of one call."),
-    ("std %", "Standard deviation of the last window in percent of its median."),
-    ("min", "The shortest sample of the last window; a lower bound, not an estimate."),
-    ("all", "Median of every sample since the last mark, beside that of the last window."),
-    ("p95, p99, max", "Times that 5 %, 1 % and none of the last window's samples exceed."),
-    ("outliers", "Samples far outside the bulk: beyond three quartile ranges from the quartiles."),
-    (
-        "trend",
-        "Medians over the last minute, newest on the right, from this row's lowest to highest.",
-    ),
-    ("TFLOP/s, GB/s", "The operations and bytes that the benchmark declares, per median time."),
-    ("vs NAME", _RATIO),
-    ("invalid", "No ratio: the time is not that of the work; the badge beside it says why."),
-)
 
 STATES: tuple[tuple[str, str], ...] = (
     ("waiting, preparing", "Not begun; building its inputs."),
@@ -57,7 +37,8 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
     )
     out: list[Paragraph] = [("Keys", look.strong)]
     out += pairs(scene, [(key.display, key.help) for key in LIVE if key.help], width)
-    out += [("", look.base), ("Columns", look.strong), *pairs(scene, COLUMNS, width)]
+    columns = [(column.heading_in(""), column.help) for column in COLUMNS]
+    out += [("", look.base), ("Columns", look.strong), *pairs(scene, columns, width)]
     out += [("", look.base), ("Signs", look.strong), *pairs(scene, signs, width)]
     out += [("", look.base), ("States", look.strong), *pairs(scene, STATES, width)]
     return out

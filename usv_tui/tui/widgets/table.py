@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from rich.style import Style
 from textual.strip import Strip
 
-from usv_tui import plain
 from usv_tui.model import Answer, Ratio, RowState, StateWord
+from usv_tui.report import columns
+from usv_tui.report.columns import COLUMNS, TAILS, WHOLE, WINDOW, Kind
 from usv_tui.report.wording import (
     Cut,
     best_cut,
@@ -18,12 +19,12 @@ from usv_tui.report.wording import (
     missing_baseline,
     undecided_words,
 )
-from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.session.snapshot import RowView
 from usv_tui.stats.rolling import Stats
 from usv_tui.tui import text
 from usv_tui.tui.look import Glyphs, Look
-from usv_tui.tui.view import Scene, key_of
-from usv_tui.units import MS, NS, US, S, Unit, fixed, percent, significant, time_unit, times
+from usv_tui.tui.view import Scene
+from usv_tui.units import MS, NS, US, S, Unit, significant, time_unit, times
 
 NAME_LEAST = 6
 NAME_MOST = 40
@@ -242,31 +243,41 @@ class Table:
         return width
 
     def _columns(self, scene: Scene, rows: Sequence[RowView]) -> list[Column]:
-        """All columns that have something to show, in their order on the screen."""
-        look, unit = scene.look, self.unit
-        decimals = _decimals(rows, unit)
-
-        def time(value_s: Callable[[RowView], float | None]) -> Callable[[RowView], Cell]:
-            def cell(row: RowView) -> Cell:
-                value = value_s(row)
-                shown = None if value is None else value / unit.seconds
-                own = max(decimals, _own_decimals(row, unit))
-                return Cell(fixed(shown, own, look.glyphs.dash), look.base)
-
-            return cell
-
-        columns = [Column("n", 5, "n", lambda r: Cell(f"{_stats(r, scene).n:,}", look.dim))]
-        columns += _value_columns(scene, unit, time)
-        columns.append(Column("trend", 6, "trend", lambda _: Cell("", look.base)))
-        if any(r.tflops is not None for r in rows):
-            columns.append(Column("tflops", 8, "TFLOP/s", lambda r: _rate(r, r.tflops, look)))
-        if any(r.gbps is not None for r in rows):
-            columns.append(Column("gbps", 9, "GB/s", lambda r: _rate(r, r.gbps, look)))
-        if any(r.ratio is not None or r.is_baseline for r in rows):
-            heading = _ratio_heading(rows, look)
-            columns.append(Column("ratio", 3, heading, lambda r: ratio_cell(r, rows, look)))
-        columns.append(Column("state", 2, "state", lambda r: state_cell(r, look), is_left=True))
+        """The columns of the chosen set that have something to show, in the table's order."""
+        look, shown = scene.look, scene.view.columns
+        decimals = _decimals(rows, self.unit)
+        columns = []
+        for column in COLUMNS:
+            may_lack = column.kind in (Kind.RATE, Kind.RATIO)
+            lacks = may_lack and all(column.pick(r, _stats(r, scene)) is None for r in rows)
+            if shown in column.live and not lacks:
+                is_ratio = column.kind is Kind.RATIO
+                heading = _ratio_heading(rows, look) if is_ratio else ""
+                heading = heading or column.heading_in(self.unit.name)
+                cell = self._cell_of(column, scene, rows, decimals)
+                is_left = column.kind is Kind.STATE
+                columns.append(Column(column.key, column.live[shown], heading, cell, is_left))
         return columns
+
+    def _cell_of(
+        self, column: columns.Column, scene: Scene, rows: Sequence[RowView], decimals: int
+    ) -> Callable[[RowView], Cell]:
+        """What a column shows of a row."""
+        look, unit = scene.look, self.unit
+
+        def number(row: RowView) -> Cell:
+            value, kept = column.pick(row, _stats(row, scene)), 3
+            if column.kind is Kind.TIME:
+                kept = max(decimals, _own_decimals(row, unit))
+            style = look.dim if column.key == "n" else look.base
+            return Cell(column.text(value, unit, kept, look.glyphs.dash), style)
+
+        return {
+            Kind.TREND: lambda _: Cell("", look.base),
+            Kind.RATE: lambda row: _rate(row, column.pick(row, _stats(row, scene)), look),
+            Kind.RATIO: lambda row: ratio_cell(row, rows, look),
+            Kind.STATE: lambda row: state_cell(row, look),
+        }.get(column.kind, number)
 
     def _heading(
         self,
@@ -317,39 +328,8 @@ def _failure(scene: Scene, row: RowView, room: int) -> text.Run:
     return (text.clip(words, room, look.glyphs.ellipsis), look.bad)
 
 
-def _value_columns(
-    scene: Scene,
-    unit: Unit,
-    time: Callable[[Callable[[RowView], float | None]], Callable[[RowView], Cell]],
-) -> list[Column]:
-    """The figures of the chosen set: last window, whole run, or tails."""
-    look = scene.look
-    name = unit.name
-
-    def spread(row: RowView) -> Cell:
-        return Cell(percent(_stats(row, scene).rel_std).replace("—", look.glyphs.dash), look.base)
-
-    median = Column("median", 1, f"median {name}", time(lambda r: _stats(r, scene).median_s))
-    std = Column("std", 4, "std %", spread)
-    low = Column("min", 7, f"min {name}", time(lambda r: _stats(r, scene).min_s))
-    if scene.view.columns == "tails":
-        return [
-            median,
-            Column("p95", 4, f"p95 {name}", time(lambda r: r.rolling.p95_s)),
-            Column("p99", 6, f"p99 {name}", time(lambda r: r.rolling.p99_s)),
-            Column("max", 7, f"max {name}", time(lambda r: r.rolling.max_s)),
-            std,
-            Column("severe", 8, "outliers", lambda r: Cell(f"{r.rolling.severe:,}", look.base)),
-        ]
-    if scene.view.columns == "whole":
-        now = Column("now", 7, f"now {name}", time(lambda r: r.rolling.median_s))
-        return [median, std, low, now]
-    whole = Column("whole", 10, f"all {name}", time(lambda r: r.whole.median_s))
-    return [median, std, low, whole]
-
-
 def _stats(row: RowView, scene: Scene) -> Stats:
-    return row.whole if scene.view.columns == "whole" else row.rolling
+    return row.whole if scene.view.columns == WHOLE else row.rolling
 
 
 def _decimals(rows: Sequence[RowView], unit: Unit) -> int:
@@ -437,9 +417,9 @@ def _name_heading(
         parts.append(f"/{look.text(view.pattern)}")
     else:
         words = {
-            "window": f"last {scene.snapshot.window:,}",
-            "whole": "whole run",
-            "tails": f"last {scene.snapshot.window:,}",
+            WINDOW: f"last {scene.snapshot.window:,}",
+            WHOLE: "whole run",
+            TAILS: f"last {scene.snapshot.window:,}",
         }
         parts.append(words[view.columns])
     while len(parts) > 1 and len(" ".join(parts)) > width:
@@ -547,29 +527,3 @@ def _empty_text(scene: Scene) -> str:
         return f"  no benchmark's name holds {scene.look.text(scene.view.pattern)!r}"
     detail = scene.look.text(snapshot.phase_detail)
     return f"  {snapshot.phase}{scene.look.glyphs.ellipsis} {detail}".rstrip()
-
-
-def markdown_row(row: RowView, snapshot: Snapshot, unit: Unit) -> str:
-    """The row as a Markdown table row with its heading."""
-    stats = row.rolling
-    invalid = invalid_reason(row, snapshot.rows)
-    compared = fixed(row.ratio.ratio, 4) if row.ratio else "—"
-    compared = missing_baseline(row, snapshot.rows) or compared
-    cells = [
-        ("benchmark", plain.name(key_of(row, snapshot)).replace("|", "\\|")),
-        ("n", str(stats.n)),
-        (f"median {unit.name}", fixed(_scaled(stats.median_s, unit), 3)),
-        ("std %", percent(stats.rel_std)),
-        (f"min {unit.name}", fixed(_scaled(stats.min_s, unit), 3)),
-        ("TFLOP/s", significant(row.tflops if has_valid_time(row) else None)),
-        ("GB/s", significant(row.gbps if has_valid_time(row) else None)),
-        (f"vs {row.baseline_name or 'base'}", f"invalid ({invalid})" if invalid else compared),
-    ]
-    head = " | ".join(name.replace("|", "\\|") for name, _ in cells)
-    rule = " | ".join("---" for _ in cells)
-    values = " | ".join(value for _, value in cells)
-    return f"| {head} |\n| {rule} |\n| {values} |\n"
-
-
-def _scaled(value_s: float | None, unit: Unit) -> float | None:
-    return None if value_s is None else value_s / unit.seconds

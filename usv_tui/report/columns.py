@@ -1,0 +1,276 @@
+"""The one table of columns: what a row can show, by whatever shows it.
+
+The live table, the detail page, the final table, the copied row, the help and JSON follow from it:
+a new figure is one entry here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from usv_tui.session.snapshot import RowView
+from usv_tui.stats.rolling import Stats
+from usv_tui.units import DASH, Unit, count, fixed
+
+WINDOW, WHOLE, TAILS = SETS = ("window", "whole", "tails")
+"""What the live table can show: the last window, all since the mark, or the last window's tails."""
+
+
+class Kind(Enum):
+    """How a value is written. What is not a number is written by each table in its own way."""
+
+    COUNT = auto()
+    TIME = auto()
+    """Seconds, in the table's unit."""
+    SHARE = auto()
+    """A part of one, in percent."""
+    FACTOR = auto()
+    RATE = auto()
+    """Work per second; meaningless where the row's time is not that of its work."""
+    TREND = auto()
+    RATIO = auto()
+    AGAINST = auto()
+    STATE = auto()
+
+    @property
+    def is_number(self) -> bool:
+        """True for what is right-aligned."""
+        return self in (Kind.COUNT, Kind.TIME, Kind.SHARE, Kind.FACTOR, Kind.RATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column, wherever it stands."""
+
+    key: str
+    heading: str
+    kind: Kind
+    pick: Callable[[RowView, Stats], Any]
+    """The value, of a row and of the set of its samples that is shown; None: there is none."""
+    help: str
+    live: Mapping[str, int] = field(default_factory=dict)
+    """The sets of the live table that have it, with its rank: the lower, the longer it stays."""
+    final: int | None = None
+    """Its place in the final table: the highest is left out first, 0 stays; None: none."""
+    title: str = ""
+    """What the final table calls it, where that is another word."""
+    json: str = ""
+    """Its name in JSON; empty where another field holds it."""
+
+    def heading_in(self, unit: str) -> str:
+        """The heading with its unit: that of time is chosen by each table."""
+        unit = {Kind.TIME: unit, Kind.SHARE: "%"}.get(self.kind, "")
+        return f"{self.heading} {unit}".rstrip()
+
+    def text(self, value: Any, unit: Unit, decimals: int = 3, dash: str = DASH) -> str:
+        """A number in the column's kind; a dash for what is not there."""
+        if value is None:
+            return dash
+        if self.kind is Kind.COUNT:
+            return count(value)
+        if self.kind is Kind.SHARE:
+            return fixed(value * 100, decimals - 1, dash)
+        return fixed(value / unit.seconds if self.kind is Kind.TIME else value, decimals, dash)
+
+
+def _every(rank: int) -> dict[str, int]:
+    return dict.fromkeys(SETS, rank)
+
+
+def _part(part: float | None, whole: float | None, scale: float = 1.0) -> float | None:
+    return None if part is None or not whole else part / whole / scale
+
+
+STATISTICS: tuple[Column, ...] = (
+    Column(
+        "n",
+        "n",
+        Kind.COUNT,
+        lambda _, s: s.n,
+        "Samples behind the figures in this row.",
+        live=_every(5),
+        final=4,
+        json="n",
+    ),
+    Column(
+        "median",
+        "median",
+        Kind.TIME,
+        lambda _, s: s.median_s,
+        "Half of the samples took longer, half shorter; time of one call.",
+        live=_every(1),
+        final=0,
+        json="median_s",
+    ),
+    Column(
+        "mean",
+        "mean",
+        Kind.TIME,
+        lambda _, s: s.mean_s,
+        "Total time over calls: it alone counts stalls and starved windows.",
+        json="mean_s",
+    ),
+    Column(
+        "sd",
+        "std",
+        Kind.TIME,
+        lambda _, s: s.std_s,
+        "Sample standard deviation.",
+        json="std_s",
+    ),
+    Column(
+        "std",
+        "std",
+        Kind.SHARE,
+        lambda _, s: s.rel_std,
+        "Standard deviation in percent of the median.",
+        live=_every(4),
+        final=3,
+        json="rel_std",
+    ),
+    Column(
+        "min",
+        "min",
+        Kind.TIME,
+        lambda _, s: s.min_s,
+        "The shortest sample; a lower bound, not an estimate.",
+        live={WINDOW: 7, WHOLE: 7},
+        final=5,
+        json="min_s",
+    ),
+    Column(
+        "p05",
+        "p05",
+        Kind.TIME,
+        lambda _, s: s.p05_s,
+        "5 % of the samples were shorter.",
+        json="p05_s",
+    ),
+    Column(
+        "p95",
+        "p95",
+        Kind.TIME,
+        lambda _, s: s.p95_s,
+        "5 % of the samples took longer.",
+        live={TAILS: 4},
+        json="p95_s",
+    ),
+    Column(
+        "p99",
+        "p99",
+        Kind.TIME,
+        lambda _, s: s.p99_s,
+        "1 % of the samples took longer.",
+        live={TAILS: 6},
+        json="p99_s",
+    ),
+    Column(
+        "max",
+        "max",
+        Kind.TIME,
+        lambda _, s: s.max_s,
+        "The longest sample.",
+        live={TAILS: 7},
+        json="max_s",
+    ),
+    Column(
+        "mad",
+        "MAD x 1.48",
+        Kind.TIME,
+        lambda _, s: s.madn_s,
+        "Median absolute deviation, scaled to a standard deviation: stragglers do not move it.",
+        json="madn_s",
+    ),
+    Column(
+        "severe",
+        "outliers",
+        Kind.COUNT,
+        lambda _, s: s.severe,
+        "Samples far outside the bulk: beyond three quartile ranges from the quartiles.",
+        live={TAILS: 8},
+        json="severe",
+    ),
+)
+"""Figures of a set of samples: the last window, or all since the mark."""
+
+OF_ROWS: tuple[Column, ...] = (
+    Column(
+        "whole",
+        "all",
+        Kind.TIME,
+        lambda row, _: row.whole.median_s,
+        "Median of every sample since the last mark, beside that of the last window.",
+        live={WINDOW: 10},
+    ),
+    Column(
+        "now",
+        "now",
+        Kind.TIME,
+        lambda row, _: row.rolling.median_s,
+        "Median of the last window, beside that of the whole run.",
+        live={WHOLE: 7},
+    ),
+    Column(
+        "trend",
+        "trend",
+        Kind.TREND,
+        lambda row, _: row.trend or None,
+        "Medians over the last minute, newest on the right, from this row's lowest to highest.",
+        live=_every(6),
+    ),
+    Column(
+        "tflops",
+        "TFLOP/s",
+        Kind.RATE,
+        lambda row, s: _part(row.flops, s.median_s, 1e12),
+        "The operations that the benchmark declares, per median time.",
+        live=_every(8),
+        final=6,
+        json="tflops",
+    ),
+    Column(
+        "gbps",
+        "GB/s",
+        Kind.RATE,
+        lambda row, s: _part(row.bytes, s.median_s, 1e9),
+        "The bytes that the benchmark declares, per median time.",
+        live=_every(9),
+        final=7,
+        json="gbps",
+    ),
+    Column(
+        "ratio",
+        "vs NAME",
+        Kind.RATIO,
+        lambda row, _: row.ratio or row.is_baseline or None,
+        "Time over the baseline's in the same rounds (below 1 is faster), half its interval's "
+        "width behind it; valid however often you look. `invalid`: the time is not that of the "
+        "work; the badge beside it says why.",
+        live=_every(3),
+        final=1,
+        title="ratio",
+    ),
+    Column(
+        "against",
+        "against",
+        Kind.AGAINST,
+        lambda row, _: row.baseline_name or None,
+        "In the final table: the baseline, or the parameters in which it differs.",
+        final=8,
+    ),
+    Column(
+        "state",
+        "state",
+        Kind.STATE,
+        lambda row, _: row.state,
+        "What the row is doing, and what was found about it.",
+        live=_every(2),
+        final=2,
+        title="notes",
+    ),
+)
+"""What belongs to the row itself."""
+
+COLUMNS = STATISTICS + OF_ROWS
+RATES = tuple(column for column in COLUMNS if column.kind is Kind.RATE)
