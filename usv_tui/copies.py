@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import repeat
 from types import FrameType
-from typing import NoReturn
 
 _is_copy = False
 _is_watching = False
@@ -41,27 +40,6 @@ def no_copies(*descriptors: int) -> Iterator[None]:
         yield
     finally:
         _workers.discard(thread)
-
-
-class SuddenExit(Exception):
-    """A row called `os._exit`: the run, its table and the terminal would have gone with it."""
-
-
-@contextlib.contextmanager
-def no_sudden_exit() -> Iterator[None]:
-    """Within, `os._exit` in a measuring thread of this process raises; elsewhere it exits."""
-    leave, here = os._exit, os.getpid()
-
-    def leave_or_raise(status: int) -> NoReturn:
-        if os.getpid() == here and threading.get_ident() in _workers:
-            raise SuddenExit(f"it called os._exit({status}); --isolate lets it, and costs its row")
-        leave(status)
-
-    os._exit = leave_or_raise
-    try:
-        yield
-    finally:
-        os._exit = leave
 
 
 def leave_if_copy(error: BaseException | None = None) -> None:

@@ -4,7 +4,7 @@ import fcntl
 import os
 from contextlib import suppress
 
-_HIGH = 600
+HIGH = 600
 """`closerange(3, 256)` is a habit, and few programs have more descriptors than this."""
 _SPARE = 8
 
@@ -12,7 +12,7 @@ _SPARE = 8
 def out_of_the_way(fd: int) -> int:
     """The same file under a number that user code is unlikely to close; it ends at an exec."""
     try:
-        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH)
     except OSError:  # the limit is lower than that
         if fd > 2:
             return fd

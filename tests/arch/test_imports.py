@@ -21,6 +21,7 @@ LAYERS = (
         "model",
         "plain",
         "seams",
+        "shelter",
         "signals",
         "timesource",
         "units",

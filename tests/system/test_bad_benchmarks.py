@@ -189,6 +189,8 @@ def leaves_a_thread():
         ("ctypes.string_at(0)", "signal SIGSEGV"),
         ("os.abort()", "signal SIGABRT"),
         ("os.kill(os.getpid(), 9)", "signal SIGKILL"),
+        ("threading.Thread(target=os._exit, args=(0,)).start(); time.sleep(9)", "exit code 0"),
+        ("os.closerange(3, 200)", "it closed file descriptors"),
     ],
 )
 def test_isolated_a_worker_that_dies_costs_one_row(program, action, how):
@@ -206,6 +208,36 @@ def test_isolated_a_worker_that_dies_costs_one_row(program, action, how):
     assert not good["error"]
     assert measured(data)[0] == 2000
     assert samples(data, "bad") > 300
+
+
+def test_isolated_a_signal_that_a_row_sends_itself_is_on_record(program):
+    """It ends nothing, and the log says in which row it came."""
+    file = program.write(late("os.kill(os.getpid(), 15) if call == 150 else None"))
+
+    done = program.run(file, *RUN, "--isolate")
+
+    assert done.code == 0
+    assert "bad: SIGTERM came to the measuring process alone, which goes on" in done.err
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "told"),
+    [
+        ("os.closerange(3, 10_000)", 0, ""),
+        ("threading.Thread(target=os._exit, args=(0,)).start()", 0, "called os._exit(0): that"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", 1, "it stopped its own process (SIGSTOP)"),
+    ],
+)
+def test_a_row_does_not_end_the_process_that_it_shares(program, action, code, told):
+    """In the thread the others are measured to the end, and what happened is told."""
+    file = program.write(late(f"import signal\nif call == 150: {action}"))
+
+    done = program.run(file, *RUN, "--json", "out.json")
+
+    data = json.loads((program.folder / "out.json").read_text())
+    assert done.code == code
+    assert measured(data)[0] == 300
+    assert told in done.out
 
 
 def test_isolated_a_hang_costs_one_row(program):

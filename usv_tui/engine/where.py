@@ -13,22 +13,44 @@ _MOST_FRAMES = 12
 
 
 class Where:
-    """The row in whose code the worker is: one integer, which may lie in shared memory.
+    """The row in whose code the worker is, and was: integers, which may lie in shared memory.
 
     It is written between windows, never inside one.
     """
 
     def __init__(self, cells: Cells | None = None) -> None:
-        self._cells: Cells = [0] if cells is None else cells
+        self._cells: Cells = [0] * 3 if cells is None else cells
 
     @property
     def bench(self) -> int | None:
         """The row; None when the worker is in no row's code."""
         return self._cells[0] - 1 if self._cells[0] > 0 else None
 
+    @property
+    def last(self) -> int | None:
+        """The row in whose code it was last."""
+        return self.bench if self._cells[0] > 0 or self._cells[1] == 0 else self._cells[1] - 1
+
+    @property
+    def is_closed(self) -> bool:
+        """True when somebody closed what the worker speaks through."""
+        return self._cells[2] > 0
+
+    @property
+    def closer(self) -> int | None:
+        """The row that did."""
+        return self._cells[2] - 2 if self._cells[2] > 1 else None
+
     def at(self, bench: int | None) -> None:
         """The worker enters a row's code, or leaves it."""
+        if bench is None:
+            self._cells[1] = self._cells[0] or self._cells[1]
         self._cells[0] = 0 if bench is None else bench + 1
+
+    def blame(self) -> None:
+        """What the worker speaks through is closed: by the row that it is in, or was in last."""
+        if not self._cells[2]:
+            self._cells[2] = 1 if self.last is None else self.last + 2
 
     def along(self, slots: Sequence[Slot]) -> Sequence[Slot]:
         """The same slots; going through them tells where one is."""

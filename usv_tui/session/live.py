@@ -19,14 +19,14 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
 
-from usv_tui.copies import no_sudden_exit
 from usv_tui.engine.gate import Gate
 from usv_tui.engine.runner import LeftBehind
 from usv_tui.engine.where import Where, row_of, stack_of
-from usv_tui.engine.worker import Prepared, work
+from usv_tui.engine.worker import Emit, Prepared, work
 from usv_tui.errors import ExitCode
-from usv_tui.model import WorkRequest
-from usv_tui.records import AnyRecord, Command, Fault, Output, Progress
+from usv_tui.model import Notice, WorkRequest
+from usv_tui.records import AnyRecord, Command, Fault, Noted, Output, Progress
+from usv_tui.shelter import sheltered
 from usv_tui.timesource import MonotonicTime, TimeSource
 
 _BOOT = """\
@@ -83,10 +83,15 @@ class RecordSource(Protocol):
         ...
 
 
-def _work_here(*arguments: Any) -> None:
+def _work_here(request: WorkRequest, emit: Emit, *arguments: Any) -> None:
     """The loop in this process, which a row must not end."""
-    with no_sudden_exit():
-        work(*arguments)
+
+    def tell(what: str) -> None:
+        evidence, at_ns = {"what": what}, MonotonicTime.now_ns()
+        emit(Noted(Notice(code="thread exit", at_ns=at_ns, level="warn", evidence=evidence)))
+
+    with sheltered(tell):
+        work(request, emit, *arguments)
 
 
 class ThreadSource:
@@ -235,7 +240,7 @@ class ChildSource:
             self._queue.extend(records)
         code = self._process.wait()
         if not self._has_ended and not self._is_closing and self.loss is None:
-            self.loss = _loss_of(code, self._where.bench)
+            self.loss = _loss_of(code, self._where)
 
     def drain(self) -> list[AnyRecord]:
         """Everything new, in order."""
@@ -294,8 +299,11 @@ def _shared_where() -> tuple[IO[bytes], Where]:
     return file, Where(memoryview(mmap.mmap(file.fileno(), WHERE_BYTES)).cast("i"))
 
 
-def _loss_of(code: int, bench: int | None) -> Loss:
-    """How a process ended, from its exit status."""
+def _loss_of(code: int, where: Where) -> Loss:
+    """How a process ended, from its exit status and what it left behind."""
+    bench = where.bench
+    if where.is_closed:
+        return Loss("descriptors", "it closed file descriptors that are not its own", where.closer)
     if code >= 0:
         return Loss("exit", f"exit code {code}", bench)
     try:

@@ -121,6 +121,8 @@ class Relay:
                 return [msgspec.structs.replace(record, fatal=False)]
         elif isinstance(record, Progress):
             return self._progress(record)
+        elif isinstance(record, Noted) and record.notice.code == "signalled" and self._is_stopped:
+            return []  # it came to all of us
         elif isinstance(record, Timing | Chosen | Skip):
             self._heard.add(type(record))
             return [] if type(record) in self._known else [record]

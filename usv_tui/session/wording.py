@@ -87,6 +87,12 @@ _SENTENCES: dict[str, Words] = {
     "journal": lambda e: str(e.get("reason", "")),
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",
+    "thread exit": lambda e: (
+        f"a thread of the benchmark file {e.get('what', '?')}: that thread ended, and nothing else"
+    ),
+    "signalled": lambda e: (
+        f"{e.get('signal', 'a signal')} came to the measuring process alone, which goes on"
+    ),
     "tried again": lambda _: "tried again, on request",
     "only warm-up samples": lambda e: (
         f"all its samples are of the warm-up ({e['why']}): a longer run, or a shorter --warmup"
