@@ -399,6 +399,20 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True):
     """AMD performance level, which can be read back."""
     concerns: list[str] = []
     """Whom a lock would disturb or what it would undo; it then takes the user's consent."""
+    is_ignored: bool = False
+    """The driver takes a lock and does nothing: the device ran faster than a lock allows."""
+    replaces_other: bool = False
+    """Somebody else's lock went for ours: the clocks can be set free, not given back."""
+    is_unmet: bool = False
+    """A lock was wished for and did not come about; the evidence says why."""
+    free_mhz: float | None = None
+    """Median clock under load before the lock; None where that is not known."""
+
+    @property
+    def cost(self) -> float | None:
+        """Share of the free clock that a lock of ours gives up; None where that is not known."""
+        locked = self.in_force_mhz
+        return None if locked is None or not self.free_mhz else 1 - locked / self.free_mhz
 
     @property
     def is_ours(self) -> bool:
@@ -533,9 +547,16 @@ class Verdict(StrEnum):
     LOCK = "lock"
     THROTTLED_POWER = "throttled: power"
     THROTTLED_THERMAL = "throttled: thermal"
+    CANNOT_LOCK = "cannot lock"
+    """A lock would help, and the driver ignores locks."""
     NOT_CLOCK = "not the clock"
     HIDDEN = "slower than its clock"
     """The device has slowed and its reported clock has not moved."""
+
+
+_NOTHING, _MUCH = 0.8, 0.5
+"""A lock that leaves more than the first of a std does next to nothing, less than the second much.
+"""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -553,6 +574,14 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """A code for the rule that decided."""
     power_coupled: bool = False
     since_ns: int | None = None
+
+    @property
+    def is_gain_known(self) -> bool:
+        """False for a promise that holds whether a lock does much or nothing."""
+        now, high, low = self.std_now, self.std_locked, self.std_locked_low
+        if not now or high is None:
+            return False
+        return high <= _NOTHING * now or (low is not None and low >= _MUCH * now)
 
 
 def is_usable(value: float | None) -> bool:

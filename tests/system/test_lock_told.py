@@ -155,18 +155,18 @@ def test_a_refused_reset_is_never_called_a_success(runs: list[Run], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("lock", "file", "code"),
+    ("lock", "file", "code", "said"),
     [
-        ("1410", FILE, 7),
-        ("advice", FILE, 7),
-        ("1410", f"{FILE}BENCHMARKS['bad'] = lambda: 1 / 0\n", 1),
+        ("1410", FILE, 7, "refused: "),
+        ("advice", FILE, 7, "nothing was advised"),
+        ("1410", f"{FILE}BENCHMARKS['bad'] = lambda: 1 / 0\n", 1, "refused: "),
     ],
     ids=["refused", "no advice", "and a row that fails"],
 )
 def test_a_lock_that_was_asked_for_and_did_not_happen_is_no_success(
-    runs: list[Run], tmp_path: Path, lock: str, file: str, code: int
+    runs: list[Run], tmp_path: Path, lock: str, file: str, code: int, said: str
 ) -> None:
-    """The run is measured to its end; table and JSON say `refused`, and so does the exit code."""
+    """The run is measured to its end; table and JSON say why, once, and so does the exit code."""
     run = Run(tmp_path, "--max-time", "1", lock=lock)
     runs.append(run)
     run.board.script(**{LOCK: NO_RIGHTS})
@@ -176,9 +176,11 @@ def test_a_lock_that_was_asked_for_and_did_not_happen_is_no_success(
 
     assert end.code == code
     assert run.board.is_free
-    assert "refused: " in end.clocks
-    assert "refused: " in end.data["clocks_words"]
-    assert [n["code"] for n in end.data["notices"] if "lock" in n["code"]] == ["lock refused"]
+    assert f"unlocked ({said}" in end.clocks
+    assert f"unlocked ({said}" in end.data["clocks_words"]
+    assert "not locked" not in end.out
+    codes = [n["code"] for n in end.data["notices"]]
+    assert ("lock refused" in codes, "not advised" in codes) == (lock != "advice", lock == "advice")
     assert end.data["rows"][0]["statistics"]["n"] > 0
 
 

@@ -90,6 +90,37 @@ def test_a_clock_above_the_lock_means_that_the_lock_is_not_in_force() -> None:
     assert "runs above the lock" in watch.evidence
 
 
+@pytest.mark.parametrize("reasons", [0, Reason.SW_POWER_CAP, Reason.SW_THERMAL])
+def test_no_limit_is_the_cause_of_a_clock_above_its_lock(reasons: int) -> None:
+    """Limits bring a clock down: above a lock it is the driver that ignores it."""
+    items = [
+        msgspec.structs.replace(item, throttle_ns={"power": item.at_ns // 2})
+        for item in readings([1725.0 + 15 * (i % 5) for i in range(120)], reasons)
+    ]
+
+    watch = fed(HoldWatch(1500, STEPS), items)
+
+    assert watch.hold is ClockHold.NOT_HELD
+    assert watch.is_ignored
+    assert "ignores" in watch.evidence
+    assert not any(word in watch.evidence for word in ("power", "temperature", "limit"))
+    assert watch.proposal_mhz() is None
+
+
+@pytest.mark.parametrize(
+    "clocks",
+    [
+        [1530.0],
+        [1380.0, 1395.0],
+        [1485.0, 1500.0, 1560.0],
+    ],
+    ids=["rounded up", "below", "at it mostly"],
+)
+def test_a_lock_that_does_something_is_not_called_ignored(clocks: list[float]) -> None:
+    """Rounded up by the driver, pulled down by a limit, or with some readings off."""
+    assert not fed(HoldWatch(1500, STEPS), readings(clocks * 60)).is_ignored
+
+
 @pytest.mark.parametrize("reason", [Reason.SW_POWER_CAP, Reason.SW_THERMAL, Reason.HW_SLOWDOWN])
 def test_a_flag_alone_takes_no_lock_away(reason: Reason) -> None:
     """The clock is at the lock and no counter runs: it is held, and the flag is doubted."""

@@ -5,12 +5,16 @@ import math
 import msgspec
 import pytest
 
+from usv_tui.clocks.target import FOREIGN_WORDS
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import Advice, ClockHold, ClockState, ClockUndo, DeviceInfo, Reading, Verdict
 from usv_tui.records import Clocks, Noted
+from usv_tui.report.advice_text import advice_line
+from usv_tui.report.wording import clock_words, clocks_line, cost_words
+from usv_tui.session.advised import heeding
 from usv_tui.session.desk import ClockDesk
 from usv_tui.sim import CARDS, find_card, find_scenario, load, trace
-from usv_tui.timesource import ManualTime
+from usv_tui.timesource import NS_PER_S, ManualTime
 
 SUPPORTED = list(range(1200, 1981, 15))
 INFO = DeviceInfo(uuid="sim-0", name="card", kind="sim", base_sm_mhz=1590, simulated=True)
@@ -168,20 +172,182 @@ def test_base_is_locked_as_soon_as_the_device_is_known():
     assert card.locked == 1590
 
 
-def test_advice_is_waited_for_and_taken_once():
-    """`--lock advice` locks at the first clock that is advised, and not at the next."""
+VAIN = {"worth": False}
+
+
+def advised(mhz, **changes):
+    """A sound advice to lock there."""
+    numbers = {"std_now": 0.02, "std_locked": 0.004, "std_locked_low": 0.002, **changes}
+    return Advice(verdict=Verdict.LOCK, lock_mhz=mhz, **numbers)
+
+
+def watched(desk, second, mhz, *, util_pct=98.0):
+    """One second of readings, ten of them."""
+    desk._time.advance((second + 1) * NS_PER_S - desk._time.now_ns())
+    for i in range(10):
+        at_ns = second * NS_PER_S + i * NS_PER_S // 10
+        desk.on_reading(
+            Reading(device="sim-0", at_ns=at_ns, sm_mhz=mhz(i), util_pct=util_pct, reasons=4)
+        )
+
+
+def told(desk):
+    """What has been said so far, in one text."""
+    records, _ = settle(desk)
+    return " | ".join(str(r.notice.evidence) for r in records if isinstance(r, Noted))
+
+
+def dithering(i):
+    """A clock that moves about 1650 MHz."""
+    return 1635.0 + 15 * (i % 3)
+
+
+def test_an_advice_that_has_stood_at_a_settled_clock_is_taken_once():
+    """`--lock advice` waits for the same advice over seconds, and does not follow the next one."""
+    card = Card()
+    desk = desk_over(card, wanted="advice")
+    for second in range(10):
+        watched(desk, second, dithering)
+        desk.on_advice(Advice(verdict=Verdict.WAIT))
+    desk.on_advice(advised(1620))
+    settle(desk)
+    assert card.locked is None
+
+    for second in range(10, 17):
+        watched(desk, second, dithering)
+        desk.on_advice(advised(1620))
+    words = told(desk)
+    desk.on_advice(advised(1500))
+    settle(desk)
+
+    assert card.locked == 1620
+    assert "as advised" in words
+    assert "std 2.00 %" in words
+
+
+@pytest.mark.parametrize(
+    ("advice", "mhz", "util_pct"),
+    [
+        (lambda s: advised(1620 + 15 * (s % 2)), dithering, 98.0),
+        (lambda s: advised(705), dithering, 98.0),
+        (lambda s: advised(1620), dithering, 0.0),
+        (
+            lambda s: msgspec.structs.replace(advised(1620), evidence={"worth": False}),
+            dithering,
+            98,
+        ),
+        (lambda s: Advice(verdict=Verdict.WAIT), dithering, 98.0),
+    ],
+    ids=["jumps", "another clock than the readings'", "idle", "not worth it", "wait"],
+)
+def test_an_advice_that_is_not_borne_out_is_not_taken(advice, mhz, util_pct):
+    """It jumps, is of another clock, of an idle device, or costs more than it gains: no lock."""
     card = Card()
     desk = desk_over(card, wanted="advice")
 
-    desk.on_advice(Advice(verdict=Verdict.WAIT))
-    before = card.locked
-    desk.on_advice(Advice(verdict=Verdict.LOCK, lock_mhz=1620))
-    settle(desk)
-    desk.on_advice(Advice(verdict=Verdict.LOCK, lock_mhz=1500))
+    for second in range(30):
+        watched(desk, second, mhz, util_pct=util_pct)
+        desk.on_advice(advice(second))
     settle(desk)
 
-    assert before is None
-    assert card.locked == 1620
+    assert card.locked is None
+    desk.close()
+    assert desk.unmet == "advice"
+    assert "refused" not in told(desk)
+
+
+def test_a_clock_that_climbs_is_not_locked_at():
+    """After an idle gap the clock climbs: what is advised of that is not taken."""
+    card = Card()
+    desk = desk_over(card, wanted="advice")
+
+    for second in range(8):
+        watched(desk, second, lambda i, s=second: 705.0 + 120 * s + 12 * i)
+        desk.on_advice(advised(705))
+    settle(desk)
+
+    assert card.locked is None
+
+
+def test_a_lock_tells_what_it_costs_of_the_free_clock():
+    """The clock of before is remembered with the lock."""
+    desk = desk_over(Card())
+    for second in range(3):
+        watched(desk, second, dithering)
+
+    desk.lock(1500)
+    records, _ = settle(desk)
+
+    state = [r.state for r in records if isinstance(r, Clocks)][-1]
+    assert state.cost == pytest.approx(1 - 1500 / 1650)
+    assert "9.1 % below the free clock (1650 MHz)" in cost_words(state)
+
+
+def test_a_lock_that_the_driver_ignores_is_known_from_then_on():
+    """No limit lifts a clock above its lock; the advice says so instead of proposing another."""
+    desk = desk_over(Card())
+    desk.lock(1500)
+    records, _ = settle(desk)
+    for second in range(14):
+        watched(desk, second, dithering)
+    records += settle(desk)[0]
+    desk.unlock()
+    records += settle(desk)[0]
+
+    states = [r.state for r in records if isinstance(r, Clocks)]
+    assert [s.is_ignored for s in states] == [False, True, True]
+    assert "power cap" not in states[1].evidence
+    assert clock_words(states[1]) == "lock 1500 MHz IGNORED"
+    advice = heeding(advised(1620), states[2])
+    assert advice.verdict is Verdict.CANNOT_LOCK
+    assert advice.lock_mhz is None
+    assert "MHz" not in advice_line(advice)
+
+
+def test_consent_that_comes_late_or_to_another_clock_is_asked_for_in_other_words():
+    """A second wish after half a minute is refused in words that say so."""
+    desk = desk_over(Card(concerns=["somebody else computes here"]))
+    desk.lock(1500)
+    first = told(desk)
+    desk._time.advance(31 * NS_PER_S)
+    desk.lock(1500)
+    late = told(desk)
+    desk.lock(1515)
+    other = told(desk)
+
+    assert "ask again within 30 s" in first
+    assert "asked 31 s ago" in late
+    assert "not to 1515 MHz" in other
+
+
+def test_somebody_elses_lock_is_set_free_not_given_back():
+    """It cannot be put back, and the end says that it is gone."""
+    card = Card(concerns=[f"{FOREIGN_WORDS} (it stands still): it cannot be put back"])
+    desk = desk_over(card, force=True)
+    desk.lock(1500)
+    records, _ = settle(desk)
+    during = [r.state for r in records if isinstance(r, Clocks)][-1]
+    desk.unlock()
+    records, _ = settle(desk)
+    after = [r.state for r in records if isinstance(r, Clocks)][-1]
+
+    assert after.hold is ClockHold.FREE
+    line = clocks_line(during, after)
+    assert line.endswith("set free; the other lock is gone")
+    assert "given back" not in line
+
+
+def test_a_starved_device_has_no_foreign_lock():
+    """A clock that falls for want of work stands still as well, and is nobody's lock."""
+    desk = desk_over(Card())
+    for second in range(20):
+        watched(desk, second, lambda i: 1185.0)
+    for second in range(20, 40):
+        desk.is_starved = True
+        desk.on_reading(Reading(device="sim-0", at_ns=second * NS_PER_S, sm_mhz=1185.0, reasons=0))
+
+    records, _ = desk.drain()
+    assert ClockHold.FOREIGN not in [r.state.hold for r in records if isinstance(r, Clocks)][-1:]
 
 
 def test_changing_the_clock_moves_the_one_lease():

@@ -17,13 +17,15 @@ from usv_tui.clocks.guardian import arm
 from usv_tui.clocks.lease_files import Entry, LeaseDirectory
 from usv_tui.clocks.lease_paper import Arm, Paper
 from usv_tui.clocks.lease_repair import known_state, restore_all, settle_old, unlock
-from usv_tui.clocks.target import concerns_of, nearest_supported
+from usv_tui.clocks.target import concerns_of, is_foreign, nearest_supported
 from usv_tui.clocks.verify import HoldWatch, foreign_lock_hint
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo, Reading
 from usv_tui.seams import ClockController
 from usv_tui.vendor.restore import undo_command
 
+GIVEN_BACK = "given back"
+SET_FREE = "set free; the other lock is gone"
 _UNANSWERED = "the driver has not answered yet"
 
 
@@ -47,6 +49,10 @@ class ClockLease:
         """Leave the lock in place at an orderly end; a crash still undoes it."""
         self.notes = list(notes)
         """What the user should know: rounded clocks, a refused memory lock, a repaired crash."""
+        self.free_mhz: float | None = None
+        """Median clock under load before the lock, where that was watched."""
+        self.replaces_other = False
+        """A lock of somebody else's, that cannot be put back, went for this one."""
         self._supported = supported
         self._paper = paper
         self._undo = undo
@@ -77,6 +83,9 @@ class ClockLease:
                 evidence=evidence,
                 can_lock=True,
                 supported_mhz=list(self._supported),
+                is_ignored=self.watch.is_ignored,
+                free_mhz=self.free_mhz,
+                replaces_other=self.replaces_other,
             )
         evidence = self.watch.evidence
         if not self.is_guarded:
@@ -88,6 +97,9 @@ class ClockLease:
             evidence=evidence,
             can_lock=True,
             supported_mhz=list(self._supported),
+            is_ignored=self.watch.is_ignored,
+            free_mhz=self.free_mhz,
+            replaces_other=self.replaces_other,
         )
 
     @property
@@ -193,14 +205,17 @@ class ClockLease:
             # The guardian was started with the rights of then; they may have been dropped since.
             if self._paper is None or not self._paper.guard.fire():
                 raise
-            self._end = (ClockHold.FREE, f"by the guardian, because: {error}")
+            self._end = (ClockHold.FREE, f"{self._outcome('')}by the guardian, because: {error}")
             self.notes.append(f"put back by the guardian, because: {error}")
             if not isinstance(error, ClockError):
                 raise
         else:
-            self._end = (ClockHold.FREE, "given back")
+            self._end = (ClockHold.FREE, self._outcome(GIVEN_BACK))
             if self._paper is not None:
                 self._forget(self._paper)
+
+    def _outcome(self, otherwise: str) -> str:
+        return f"{SET_FREE}{'' if otherwise else '; '}" if self.replaces_other else otherwise
 
     def _forget(self, paper: Paper) -> None:
         """The clocks are back: a record that cannot be removed is worth a note, no more."""
@@ -249,10 +264,13 @@ def acquire(
     choice = nearest_supported(sm_mhz, supported)
     notes = [choice.note] if choice.note else []
     if not isinstance(controller, HardwareClocks):
-        _consent(_concerns(controller.state(), observed, supported), force=force)
+        concerns = _concerns(controller.state(), observed, supported)
+        _consent(concerns, force=force)
         undo = controller.plan_undo()
         controller.lock(choice.mhz, mem_mhz)
-        return _lease(controller, choice.mhz, supported, notes, None, undo, mem_mhz, keep)
+        lease = _lease(controller, choice.mhz, supported, notes, None, undo, mem_mhz, keep)
+        lease.replaces_other = is_foreign(concerns)
+        return lease
     with contextlib.ExitStack() as stack:
         stack.callback(controller.close)
         directory = LeaseDirectory.open(path)
@@ -271,7 +289,9 @@ def acquire(
         paper = Paper(directory, lock_fd, entry, kept, controller.access, arm)
         _lock(controller, paper, undo, choice.mhz, mem_mhz)
         stack.pop_all()
-    return _lease(controller, choice.mhz, supported, notes, paper, undo, mem_mhz, keep)
+    lease = _lease(controller, choice.mhz, supported, notes, paper, undo, mem_mhz, keep)
+    lease.replaces_other = is_foreign(concerns)
+    return lease
 
 
 def _plan(controller: HardwareClocks, kept: Entry | None, *, with_memory: bool) -> ClockUndo:

@@ -120,13 +120,18 @@ def unlock_command(info: DeviceInfo) -> str:
     return ""
 
 
+def is_foreign(concerns: Sequence[str]) -> bool:
+    """One of the concerns is somebody else's lock, which could not be put back."""
+    return any(concern.startswith(FOREIGN_WORDS) for concern in concerns)
+
+
 def concerns_of(state: ClockState) -> list[str]:
     """What takes the user's consent before locking a device in this state.
 
     A foreign lock that can be read (AMD) can also be put back, so it is no concern.
     """
-    is_told = any(concern.startswith(FOREIGN_WORDS) for concern in state.concerns)
-    if state.hold is not ClockHold.FOREIGN or state.level is not None or is_told:
+    is_open = state.hold is ClockHold.FOREIGN and state.level is None
+    if not is_open or is_foreign(state.concerns):
         return list(state.concerns)
     return [f"{FOREIGN_WORDS} ({state.evidence}): it cannot be put back", *state.concerns]
 

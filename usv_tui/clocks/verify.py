@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from usv_tui.model import POWER_REASONS, THERMAL_REASONS, ClockHold, Reading, Reason
+from usv_tui.stats.held import share_at, tolerance_mhz
 from usv_tui.stats.inputs import is_stray
 
 NS_PER_S = 1_000_000_000
@@ -25,10 +25,10 @@ HELD_SHARE = 0.99
 """A lock counts as held from this share of readings on …"""
 LOST_SHARE = 0.95
 """… and as lost below this one, so that the word does not flicker."""
-TOLERATED_SHARE = 0.01
-"""Deviation that still counts as the locked clock, where the device's steps are finer."""
-STRAY_MOST = 0.02
-"""Readings far off their neighbours are nonsense while they are as few as this, or only one."""
+MOSTLY = 0.6
+"""A lock with so many readings above it is none: limits only bring a clock down."""
+ROUNDED_SHARE = 0.03
+"""A driver may round a lock up by so much, and hold it there."""
 BOTH_SIDES = 0.2
 """With so many of the stray readings on either side, the clock is neither above nor below."""
 IDLE_UTIL_PCT = 5.0
@@ -61,19 +61,6 @@ def limit_word(reasons: int) -> str:
     return "hardware slowdown" if reasons & Reason.HW_SLOWDOWN else ""
 
 
-def tolerance_mhz(mhz: int, supported: Sequence[int]) -> float:
-    """How far from `mhz` a clock may be and still be it: one step, and at least 1 %."""
-    steps = [abs(other - mhz) for other in supported if other != mhz]
-    return max(min(steps, default=0), TOLERATED_SHARE * mhz)
-
-
-def share_at(at_lock: NDArray[np.bool_], stray: NDArray[np.bool_]) -> float:
-    """Share of the readings at a lock, a few that are nonsense left out."""
-    if stray.sum() > max(1, STRAY_MOST * stray.size):
-        stray = np.zeros(stray.size, np.bool_)
-    return float(at_lock[~stray].mean())
-
-
 class HoldWatch:
     """Follows one lock through telemetry readings and tells whether it is held."""
 
@@ -81,6 +68,8 @@ class HoldWatch:
         self.locked_mhz = locked_mhz
         self.hold = ClockHold.PENDING
         self.evidence = "not verified yet: needs 10 s under load"
+        self.is_ignored = False
+        """The clock runs above the lock: no limit does that, only a driver that ignores it."""
         self._supported = sorted(supported)
         self._tolerance_mhz = tolerance_mhz(locked_mhz, self._supported)
         self._readings: deque[Reading] = deque()
@@ -110,8 +99,9 @@ class HoldWatch:
         if n < MIN_READINGS or (self.hold is ClockHold.PENDING and is_young):
             return
         share = self._share_at_lock()
-        counted = self._counted_limit()
-        if counted or share < LOST_SHARE:
+        self.is_ignored = self._share_above() >= MOSTLY and not self._is_rounded_up()
+        counted = "" if self.is_ignored else self._counted_limit()
+        if counted or self.is_ignored or share < LOST_SHARE:
             self.hold = ClockHold.NOT_HELD
         elif share >= HELD_SHARE:
             self.hold = ClockHold.LOCKED
@@ -137,6 +127,18 @@ class HoldWatch:
         off = max(abs(mhz - self.locked_mhz) for mhz in (reading.sm_mhz, _slowest(reading)))
         return off <= self._tolerance_mhz
 
+    def _share_above(self) -> float:
+        """Share of the readings above the lock, where no limit can bring a clock."""
+        above = sum(
+            (r.sm_mhz or 0.0) - self.locked_mhz > self._tolerance_mhz for r in self._readings
+        )
+        return above / len(self._readings)
+
+    def _is_rounded_up(self) -> bool:
+        """The clock stands on one value close above the lock: the device's own idea of it."""
+        clocks = {reading.sm_mhz or 0.0 for reading in self._readings}
+        return len(clocks) == 1 and clocks.pop() <= (1 + ROUNDED_SHARE) * self.locked_mhz
+
     def _counted_limit(self) -> str:
         """The limit whose counter advanced by more than 1 % of the window; empty when none did."""
         first, last = self._readings[0], self._readings[-1]
@@ -161,9 +163,12 @@ class HoldWatch:
         clocks = f"{self.locked_mhz} MHz in {at_lock:.1%} of readings"
         if at_lock < 1:
             clocks = f"{self._median()}, {clocks}"
+        if self.is_ignored:
+            return f"runs above the lock, the driver ignores it: {clocks}"
         cause = counted or limit_word(reasons)
-        if not cause:
-            return f"{self._side()}, no limit reported: {clocks}"
+        if not cause or self._share_above() > BOTH_SIDES:  # no limit brings a clock above a lock
+            told = "" if cause else ", no limit reported"
+            return f"{self._side()}{told}: {clocks}"
         if at_lock < HELD_SHARE:
             return f"{cause}: {clocks}"
         told = "by its counter" if counted else f"in {len(limited) / n:.1%} of readings"
@@ -186,7 +191,7 @@ class HoldWatch:
 
     def proposal_mhz(self) -> int | None:
         """A clock that should hold when this one does not: 3 % lower, on a supported step."""
-        if self.hold is not ClockHold.NOT_HELD:
+        if self.hold is not ClockHold.NOT_HELD or self.is_ignored:
             return None
         target = 0.97 * self.locked_mhz
         if not self._supported:

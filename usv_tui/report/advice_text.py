@@ -34,6 +34,10 @@ _WORDS: Mapping[Verdict, tuple[str, str]] = {
         "SLOWER THAN ITS CLOCK",
         "the card slowed and its reported clock did not move; a lock cannot mend that",
     ),
+    Verdict.CANNOT_LOCK: (
+        "CANNOT LOCK",
+        "the clock moves the times, and the driver ignores locks here",
+    ),
     Verdict.NOT_CLOCK: ("NOT THE CLOCK", "a lock would not make the times steadier"),
 }
 
@@ -49,9 +53,10 @@ _REASONS: Mapping[str, str] = {
     "shared": "another process uses the device",
     "spread-too-small": "even if times followed the clock fully, it could not explain the spread",
     "hidden-slow": "",
-    "sensor-slow": "the times move together, quicker than the clock sensor shows: lock, and see",
+    "sensor-slow": "the times move together, quicker than the clock sensor shows",
     "sensor-slow-power": "what a lock would leave cannot be told: "
     "the clock sensor is too slow for how the times move",
+    "locks-ignored": "the driver ignores locks here",
     "quiet": "clock and times move less than half a percent",
     "cannot-attribute": "the clock moves, but its effect cannot be told from the noise",
     "rows-do-not-follow": "the clock moves, and the times do not follow it",
@@ -81,7 +86,7 @@ def short_text(advice: Advice) -> str:
     if advice.lock_mhz is not None:
         at = f"at {advice.lock_mhz} MHz{_behind(', ', _gain(advice))}"
         return (
-            f"not worth it {at}{_behind(', ', _cost(advice.evidence))}" if _is_idle(advice) else at
+            f"not worth it {at}{_behind(', ', _cost(advice.evidence))}" if is_idle(advice) else at
         )
     facts = all_facts(advice, {})
     return facts[0] if facts else _WORDS[advice.verdict][1]
@@ -94,7 +99,7 @@ def advice_line(advice: Advice, names: Mapping[int, str] | None = None) -> str:
     if advice.lock_mhz is not None:
         at = " at" if advice.verdict is Verdict.LOCK else ", lock at"
         word = f"{word}{at} {advice.lock_mhz} MHz{_behind(': ', _gain(advice, names))}"
-        if _is_idle(advice):
+        if is_idle(advice):
             return f"{word}: not worth it, {_cost(advice.evidence)}"
         return "; ".join([word, *[f for f in facts if not f.startswith("lock at ")][:2]])
     return f"{word}: {'; '.join(facts[:2]) or meaning}"
@@ -106,7 +111,7 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
     facts: list[str] = []
     if advice.lock_mhz is not None:
         gain = _gain(advice, names)
-        worth = "not worth it: " if _is_idle(advice) else ""
+        worth = "not worth it: " if is_idle(advice) else ""
         facts.append(f"{worth}lock at {advice.lock_mhz} MHz{_behind(': ', gain)}")
     needs = evidence.get("needs") or {}
     for code, n in needs.items():
@@ -114,7 +119,7 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
             # What is still lacking is never said to be 0.
             amount = float(n) if code == "stale-telemetry" else math.ceil(float(n))
             facts.append(_NEEDS[code].format(amount))
-    facts.append(_REASONS.get(advice.reason, ""))
+    facts.append(_REASONS.get(advice.reason, "") + _trial(advice))
     facts += [
         _next(evidence),
         _hidden(evidence),
@@ -122,7 +127,6 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
         _flutter(evidence),
         _clock(evidence),
         _limits(evidence),
-        _lock(evidence),
         _cost(evidence),
     ]
     facts += [_others(advice, names), *_rows(advice, names)]
@@ -138,7 +142,7 @@ def _behind(separator: str, text: str) -> str:
     return separator + text if text else ""
 
 
-def _is_idle(advice: Advice) -> bool:
+def is_idle(advice: Advice) -> bool:
     """The lock costs more than it brings."""
     return advice.evidence.get("worth") is False
 
@@ -180,6 +184,12 @@ def _others(advice: Advice, names: Mapping[int, str]) -> str:
             name = names.get(bench, f"row {bench}")
             parts.append(f"{name} {now * 100:.2f} \N{RIGHTWARDS ARROW} {left}")
     return f"other rows: {', '.join(parts)}" if parts else ""
+
+
+def _trial(advice: Advice) -> str:
+    """Where only trying would tell: not where a lock is in force already, or none ever is."""
+    is_open = advice.reason == "sensor-slow" and advice.evidence.get("locked_mhz") is None
+    return ": lock, and see" if is_open and not advice.evidence.get("locks_ignored") else ""
 
 
 def _next(evidence: Mapping[str, Any]) -> str:
@@ -226,13 +236,6 @@ def _stuck(evidence: Mapping[str, Any]) -> str:
     if not flags:
         return ""
     return f"flag stuck? the driver says {flags} limit, and no clock, power or temperature does"
-
-
-def _lock(evidence: Mapping[str, Any]) -> str:
-    locked, below = evidence.get("locked_mhz"), _number(evidence.get("below_lock_share"))
-    if locked is None or below is None:
-        return ""
-    return f"below the lock at {locked} MHz for {below * 100:.0f} % of the readings"
 
 
 def _cost(evidence: Mapping[str, Any]) -> str:

@@ -233,7 +233,8 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
         facts.append(("ended", "it has no end: the process was cut off (incomplete)"))
     meant = [item for item in snapshot.skipped if not item.reason.startswith(NO_BENCHMARK)]
     facts += [(item.word, f"{plain.name(item.name)}: {item.reason}") for item in meant]
-    return facts + told_facts(snapshot)
+    said = ("lock refused", "not advised") if snapshot.clocks.is_unmet else ()
+    return facts + told_facts(snapshot, without=said)
 
 
 def told_facts(snapshot: Snapshot, without: Sequence[str] = ()) -> list[tuple[str, str]]:

@@ -159,6 +159,10 @@ def left_out_words(left_out: Mapping[str, int]) -> str:
 def clock_words(clocks: ClockState) -> str:
     """What is known about the clocks, e.g. `locked 1410 MHz` or `lock 1410 MHz NOT HELD`."""
     at = "" if clocks.locked_mhz is None else f" {clocks.locked_mhz} MHz"
+    if clocks.is_unmet and clocks.hold in (ClockHold.UNKNOWN, ClockHold.FREE):
+        return "unlocked"
+    if clocks.is_ignored and clocks.hold in (ClockHold.NOT_HELD, ClockHold.FREE):
+        return f"lock{at} IGNORED" if at else "free, locks are ignored"
     return {
         ClockHold.FREE: "free",
         ClockHold.LOCKED: f"locked{at}",
@@ -169,6 +173,15 @@ def clock_words(clocks: ClockState) -> str:
         ClockHold.FOREIGN: "foreign lock?",
         ClockHold.UNKNOWN: "unknown",
     }[clocks.hold]
+
+
+def cost_words(clocks: ClockState) -> str:
+    """What a lock of ours costs in speed, where the clock without it is known."""
+    cost = clocks.cost
+    if cost is None or not clocks.free_mhz:
+        return ""
+    side = "below" if cost >= 0 else "above"
+    return f", {abs(cost) * 100:.1f} % {side} the free clock ({clocks.free_mhz:.0f} MHz)"
 
 
 def clocks_line(during: ClockState, now: ClockState) -> str:
@@ -183,10 +196,12 @@ def clocks_line(during: ClockState, now: ClockState) -> str:
     unsure = state.hold is ClockHold.PENDING and not state.evidence
     words = (
         f"{clock_words(state)}{' and held while this was measured' if held else ''}"
-        f"{', not verified' if unsure else ''}{_behind(state)}"
+        f"{', not verified' if unsure else ''}{_behind(state)}{cost_words(state)}"
     )
     if now.is_ours or not during.is_ours:
         return words
+    if now.hold is ClockHold.FREE and now.replaces_other:
+        return f"{words}; {now.evidence}"
     if now.hold is ClockHold.FREE:
         return f"{words}; given back at the end{_behind(now, unless='given back')}"
     return f"{words}; now {clock_words(now)}{_behind(now)}"

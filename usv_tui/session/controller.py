@@ -320,6 +320,7 @@ class LiveSession:
 
     def _look_at_advice(self, advice: Advice, now_ns: int, *, is_final: bool) -> None:
         if self.desk is not None and not is_final:
+            self.desk.is_starved = self.store.is_starved
             self.desk.on_advice(advice)
         if (advice.verdict, advice.lock_mhz) != (self._advised.verdict, self._advised.lock_mhz):
             self._advised = advice

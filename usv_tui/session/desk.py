@@ -4,6 +4,7 @@ Making a lock takes up to a few seconds (a guardian is started first), so each w
 thread of its own, one at a time; what came of it arrives as records like everything else.
 """
 
+import statistics
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,8 +19,10 @@ from usv_tui.clocks.verify import foreign_lock_hint, is_loaded
 from usv_tui.errors import ClockError, ClockRefused, UsvError
 from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
+from usv_tui.report.advice_text import advice_line, is_idle
 from usv_tui.seams import ClockController
-from usv_tui.timesource import MonotonicTime, TimeSource
+from usv_tui.session.advised import AdvisedLock
+from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 MakeController = Callable[[DeviceInfo], ClockController]
 GIVE_BACK_S = 5.0
@@ -29,8 +32,12 @@ _SLICES_UNTOLD = 20
 _MOST_GUARDIANS = 3
 """So many guardians are started anew for one lock, and no more."""
 _OBSERVED = 200
-_AGAIN_NS = 30_000_000_000
+_AGAIN_S = 30
 """A second wish for the same clock within this time goes ahead in spite of concerns."""
+_NEWS = ("hold", "locked_mhz", "can_lock", "reason", "is_ignored")
+"""What is worth a record of a state of the clocks."""
+_FEWEST = 10
+"""Readings under load that tell the free clock."""
 _HINT_EVERY_NS = 2_000_000_000
 _HINT_SPAN_NS = 10_000_000_000
 """A clock must stand still for so long before it is called somebody else's lock."""
@@ -86,7 +93,10 @@ class ClockDesk:
         """What was known before readings hinted at a foreign lock; None while they do not."""
         self._hinted_ns = 0
         self._refused: tuple[int, int] | None = None
-        self._advice = Advice()
+        """The clock for which consent was asked, and when."""
+        self._advised = AdvisedLock()
+        self.is_starved = False
+        """The rows leave the device waiting: a low clock is for want of work, nobody's lock."""
 
     # -- the session's side
 
@@ -140,6 +150,9 @@ class ClockDesk:
         is_open = state.hold in (ClockHold.UNKNOWN, ClockHold.FREE) and state.level is None
         if info is None or not (is_open or self._free is not None):
             return
+        if self.is_starved:
+            self._no_foreign_lock()
+            return
         recent = [
             reading
             for reading in self._observed
@@ -155,17 +168,25 @@ class ClockDesk:
             self._free = self._free or state
             self._tell(msgspec.structs.replace(state, hold=ClockHold.FOREIGN, evidence=hint))
         elif self._free is not None and len({reading.sm_mhz for reading in loaded}) > 1:
+            self._no_foreign_lock()
+
+    def _no_foreign_lock(self) -> None:
+        if self._free is not None:
             before, self._free = self._free, None
             self._tell(before)
 
     def on_advice(self, advice: Advice) -> None:
-        """Lock at the advised clock when that was asked for, once."""
-        self._advice = advice
-        is_worth = advice.lock_mhz is not None and advice.evidence.get("worth") is not False
-        if self._wanted == "advice" and is_worth and not self.is_busy:
-            assert advice.lock_mhz is not None
+        """Lock at the advised clock when that was asked for, once, and when it is sure."""
+        if self._wanted != "advice" or self.is_busy or self._controller is None:
+            return
+        before = self._advised.why
+        mhz = self._advised.look(advice, self._observed, self._time.now_ns())
+        if is_idle(advice) and self._advised.why != before:
+            self._say("lock note", f"not locked: {self._advised.why}", "info")
+        if mhz is not None:
             self._wanted = ""
-            self.lock(advice.lock_mhz)
+            self._say("lock note", f"locking as advised: {advice_line(advice)}", "info")
+            self.lock(mhz)
 
     def close(self, timeout_s: float = GIVE_BACK_S, hurry: threading.Event | None = None) -> bool:
         """Give the clocks back; `failure` says when that was not possible.
@@ -175,7 +196,8 @@ class ClockDesk:
         """
         self._is_watched = False  # from here on nobody needs another guardian
         if self._wanted == "advice":
-            self._refuse("no clock was advised while this run lasted")
+            self._say("not advised", self._advised.why)
+            self._leave_unlocked(self._advised.why)
         self._give_up("it never became known")
         if self._lease is not None or self.failure or self.is_busy:
             self._start("giving back", self._end)
@@ -219,8 +241,12 @@ class ClockDesk:
     def _refuse(self, why: str) -> None:
         """A wish that came to nothing; where a lock is in force, or stuck, that stays the news."""
         self._say("lock refused", why)
+        self._leave_unlocked(f"refused: {why}")
+
+    def _leave_unlocked(self, evidence: str) -> None:
         if self._lease is None and self._state.hold is not ClockHold.STUCK:
-            self._tell(msgspec.structs.replace(self._state, evidence=f"refused: {why}"))
+            self._state = msgspec.structs.replace(self._state, evidence=evidence, is_unmet=True)
+            self._out.append(Clocks(self._time.now_ns(), self._state))
 
     # -- the guardian
 
@@ -259,11 +285,18 @@ class ClockDesk:
             raise ClockError("still busy with the last wish")
         if controller is None:
             raise ClockError(self._state.reason or "there is no device whose clocks can be set")
-        now_ns = self._time.now_ns()
-        refused, self._refused = self._refused, None
-        insists = refused is not None and refused[0] == sm_mhz and now_ns - refused[1] < _AGAIN_NS
-        force = self._force or insists
-        self._start("locking", lambda: self._lock(controller, sm_mhz, force=force))
+        asked, self._refused = self._refused, None
+        stale = "" if asked is None else self._why_stale(asked, sm_mhz)
+        force = self._force or (asked is not None and not stale)
+        self._start("locking", lambda: self._lock(controller, sm_mhz, force=force, stale=stale))
+
+    def _why_stale(self, asked: tuple[int, int], sm_mhz: int) -> str:
+        """Why a second wish is not the consent that was asked for; empty when it is."""
+        mhz, at_ns = asked
+        if mhz != sm_mhz:
+            return f"that consent would be to {mhz} MHz, not to {sm_mhz} MHz"
+        waited_s = (self._time.now_ns() - at_ns) / NS_PER_S
+        return f"asked {waited_s:.0f} s ago, which is too long" if waited_s > _AGAIN_S else ""
 
     def unlock(self) -> None:
         """Give the clocks back.
@@ -331,7 +364,9 @@ class ClockDesk:
         self._doing = "locking"
         self._lock(controller, choice.mhz, force=self._force)
 
-    def _lock(self, controller: ClockController, sm_mhz: int, *, force: bool) -> None:
+    def _lock(
+        self, controller: ClockController, sm_mhz: int, *, force: bool, stale: str = ""
+    ) -> None:
         try:
             if self._lease is not None:
                 self._lease.change(sm_mhz)
@@ -342,12 +377,14 @@ class ClockDesk:
                     sm_mhz,
                     force=force,
                     keep=self._keep,
-                    observed=tuple(self._observed),
+                    observed=() if self.is_starved else tuple(self._observed),
                 )
         except ClockError as error:
-            self._on_refusal(error, sm_mhz)
+            self._on_refusal(error, sm_mhz, stale)
             return
         if lease is not self._lease:
+            if not lease.replaces_other:
+                lease.free_mhz = self._free_mhz()
             self._lease, self._guardians, self._is_watched = lease, 0, True
         self._free = None
         self.failure = self.unmet = ""
@@ -355,11 +392,17 @@ class ClockDesk:
         self._tell(lease.state)
         self._commands.append(Command("ramp", f"locked at {lease.sm_mhz} MHz"))
 
-    def _on_refusal(self, error: ClockError, sm_mhz: int) -> None:
+    def _free_mhz(self) -> float | None:
+        """The clock without a lock, in the middle of the readings under load."""
+        loaded = [r.sm_mhz for r in self._observed if r.sm_mhz is not None and is_loaded(r)]
+        return statistics.median(loaded) if len(loaded) >= _FEWEST else None
+
+    def _on_refusal(self, error: ClockError, sm_mhz: int, stale: str = "") -> None:
         text = error.message
         if "--force" in error.hint:
             self._refused = (sm_mhz, self._time.now_ns())
-            text += " (ask again to lock in spite of that)"
+            again = f"{stale}: ask once more" if stale else "ask again"
+            text += f" ({again} within {_AGAIN_S} s to lock in spite of that)"
         elif error.hint:
             text += f" ({error.hint})"
         self._refuse(text)
@@ -405,7 +448,7 @@ class ClockDesk:
         self._tell(lease.state)
 
     def _try_again(self, controller: ClockController) -> None:
-        changes: dict[str, Any] = {"hold": ClockHold.FREE, "locked_mhz": None}
+        changes: dict[str, Any] = {"hold": ClockHold.FREE, "locked_mhz": None, "is_unmet": False}
         try:
             self._say("lock note", unlock(controller), level="info")
         except ClockError as error:
@@ -418,10 +461,11 @@ class ClockDesk:
     # -- records
 
     def _tell(self, state: ClockState) -> None:
-        before, self._state = self._state, state
-        was = (before.hold, before.locked_mhz, before.can_lock, before.reason)
-        now = (state.hold, state.locked_mhz, state.can_lock, state.reason)
-        if now != was or state.evidence.startswith("refused"):
+        before = self._state
+        if before.is_ignored and state.hold is not ClockHold.LOCKED:
+            state = msgspec.structs.replace(state, is_ignored=True)  # until a lock is seen to work
+        self._state = state
+        if any(getattr(state, f) != getattr(before, f) for f in _NEWS):
             self._out.append(Clocks(self._time.now_ns(), state))
 
     def _tell_notes(self, lease: ClockLease, level: str = "info") -> None:

@@ -4,6 +4,7 @@ Raw samples are kept whole; everything that is shown is derived from bounded sta
 costs the same after an hour as after a second.
 """
 
+import dataclasses
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -52,7 +53,8 @@ from usv_tui.records import (
     Visit,
     time_of,
 )
-from usv_tui.report.wording import clock_words
+from usv_tui.report.wording import clock_words, cost_words
+from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, TelemetryColumns
 from usv_tui.session.row_store import BIN_NS, RowStore
 from usv_tui.session.snapshot import (
@@ -282,10 +284,14 @@ class Store:
         state = record.state
         if state.is_ours:
             self._clocks_during = state
+            self._notes.take_back("lock refused", "")
         self._clocks = state
+        if state.is_unmet:
+            return  # a notice has said why
         if self._phase[0] != "ended" or self._clocks_during.locked_mhz is not None:
             evidence = f" ({state.evidence})" if state.evidence else ""
-            self.log(record.at_ns, "event", f"clocks: {clock_words(state)}{evidence}")
+            words = f"{clock_words(state)}{evidence}{cost_words(state)}"
+            self.log(record.at_ns, "event", f"clocks: {words}")
 
     def _on_progress(self, record: Progress) -> None:
         if record.phase != self._phase[0] and not (record.phase == "ended" and self._fault):
@@ -439,6 +445,7 @@ class Store:
                 row.found["ratio moves"] = "ratio moves"
             if found.is_timer_limited:
                 row.found["timer limited"] = "timer-limited"
+        analysis = dataclasses.replace(analysis, advice=heeding(analysis.advice, self._clocks))
         self._analysis = analysis
         self._advice = analysis.advice
         return analysis
@@ -555,6 +562,12 @@ class Store:
     def clocks(self) -> ClockState:
         """What is known of the clocks."""
         return self._clocks
+
+    @property
+    def is_starved(self) -> bool:
+        """Every row that is timed leaves the device waiting for the host."""
+        running = [row for row in self.rows.values() if row.has_counted and not row.info.parent]
+        return bool(running) and all("CPU-bound" in row.badges for row in running)
 
     @property
     def phase(self) -> str:

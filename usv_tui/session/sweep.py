@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from usv_tui.clocks.target import nearest_supported
-from usv_tui.clocks.verify import share_at, tolerance_mhz
 from usv_tui.errors import ClockError, ClockRefused, UsageError
 from usv_tui.model import EXCLUDED, Flag
 from usv_tui.records import Visit
 from usv_tui.session.row_store import RowStore
 from usv_tui.session.snapshot import FloatArray
+from usv_tui.stats.held import share_at, tolerance_mhz
 from usv_tui.stats.inputs import is_stray
 from usv_tui.telemetry.energy import RowWindows, energy_per_call
 from usv_tui.timesource import NS_PER_S

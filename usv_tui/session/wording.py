@@ -63,6 +63,7 @@ _SENTENCES: dict[str, Words] = {
         f"({_ratio(e.get('low'))} to {_ratio(e.get('high'))}): no ratio of this run can be trusted"
     ),
     "lock refused": lambda e: f"clocks not locked: {e.get('reason', '')}",
+    "not advised": lambda e: f"clocks not locked: {e.get('reason', '')}",
     "lock note": lambda e: str(e.get("reason", "")),
     "clocks": lambda e: f"clock control failed ({e.get('reason', '')})",
     "guardian died": lambda e: (

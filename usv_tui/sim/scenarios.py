@@ -117,7 +117,7 @@ _ALL = (
     Scenario(
         name="lock-ignored",
         summary="the driver accepts a lock and does nothing",
-        look_for="`not held` although the call succeeded",
+        look_for="`IGNORED` although the call succeeded, and no other lock is proposed",
         kernels=TRIO,
         adapt=capped,
         lock_policy="ignores",

@@ -153,7 +153,7 @@ class AdviceInputs:
     locked_mhz: int | None = None
     """The lock of ours that is in force."""
     below_lock_share: float | None = None
-    """Share of the readings more than half a step below that lock."""
+    """Share of the readings below that lock and not at it."""
     try_mhz: int | None = None
     """A higher clock worth a try, since that lock has held."""
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from usv_tui.stats.basics import FloatArray
+from usv_tui.stats.held import tolerance_mhz
 from usv_tui.stats.inputs import TelemetryData
 from usv_tui.stats.witness import witnessed
 
@@ -58,7 +59,7 @@ class LockCheck(NamedTuple):
     held: bool | None
     """None: too few readings to tell."""
     below_share: float | None
-    """Share of the readings more than half a step below the lock."""
+    """Share of the readings below the lock and not at it."""
     proposed_mhz: int | None
     """A lower clock to try when it is not held."""
     reason: str
@@ -81,10 +82,10 @@ def check_lock(telemetry: TelemetryData, locked_mhz: int) -> LockCheck:
 
 
 def below_share(mhz: FloatArray, locked_mhz: float, step_mhz: float) -> float | None:
-    """Share of readings more than half a step (or 0.5 %) below a lock; None without any."""
+    """Share of readings that are below a lock and not at it; None without any."""
     if mhz.size == 0:
         return None
-    margin = step_mhz / 2 if step_mhz > 0 else 0.005 * locked_mhz
+    margin = tolerance_mhz(locked_mhz, step_mhz=step_mhz)
     return float((mhz < locked_mhz - margin).mean())
 
 

@@ -7,8 +7,8 @@ from textual.strip import Strip
 
 from usv_tui.clocks.target import offered_mhz
 from usv_tui.errors import ClockError
-from usv_tui.model import ClockHold, ClockState
-from usv_tui.report.wording import clock_words
+from usv_tui.model import ClockState
+from usv_tui.report.wording import clock_words, cost_words
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.keys import LOCK
@@ -54,6 +54,8 @@ class LockDialog:
         self._said = ""
         self._said_at: ClockState | None = None
         """What was known when it was said: news make it old."""
+        self._asked: Snapshot | None = None
+        """As it was when a lock was asked for, until it is there."""
         self._before: Snapshot | None = None
 
     def open(self) -> None:
@@ -113,13 +115,12 @@ class LockDialog:
         if refusal or chosen is None or self._desk is None:
             self._said = refusal or "no clock to lock at is known"
             return
-        self._before = snapshot
         try:
             self._desk.lock(chosen)
         except ClockError as error:
-            self._before = None
             self._said = str(error)
         else:
+            self._asked = snapshot
             self._said = f"asked for {chosen} MHz"
 
     def _unlock(self) -> None:
@@ -152,6 +153,7 @@ class LockDialog:
         now = value_of(QUANTITIES[0], snapshot.reading)
         running = "" if now is None else f", running at {now:.0f} MHz"
         evidence = f" ({look.text(clocks.evidence)})" if clocks.evidence else ""
+        evidence += cost_words(clocks)
         out = [(f"now      {clock_words(clocks)}{running}{evidence}", look.base)]
         tried = advice.evidence.get("try_mhz")
         if tried is not None:
@@ -167,23 +169,29 @@ class LockDialog:
             out.append((_slider(offered, chosen, look.glyphs.is_ascii), look.info))
             if not clocks.supported_mhz:
                 out.append(("the device lists no clocks: any in its range may be tried", look.dim))
-        out += [(f"takes care: {look.text(words)}", look.warn) for words in clocks.concerns]
+        concerns = [words for words in clocks.concerns if words not in clocks.evidence]
+        out += [(f"takes care: {look.text(words)}", look.warn) for words in concerns]
         refusal = self.refusal(snapshot)
-        if refusal:
+        if refusal and refusal not in clocks.evidence:
             out += [("", look.base), (f"cannot lock here: {look.text(refusal)}", look.warn)]
         if self._desk is not None and chosen is not None:
             command = self._desk.command(chosen)
             if command:
                 out.append((f"with the rights: {look.text(command)}", look.dim))
-        if self._said and self._said_at is clocks:
+        is_news = self._said_at is clocks and self._said not in clocks.evidence
+        if self._said and is_news:
             out += [("", look.base), (look.text(self._said), look.strong)]
         out.append(("", look.base))
         return out
 
     def _comparison(self, scene: Scene, width: int) -> list[Strip]:
         """Median and std of every row before the lock and now."""
-        before, now, look = self._before, scene.snapshot, scene.look
-        if before is None or now.clocks.hold is ClockHold.FREE:
+        now, look = scene.snapshot, scene.look
+        asked, clocks = self._asked, now.clocks
+        if asked is not None and clocks.is_ours and _is_other(asked.clocks, clocks):
+            self._before, self._asked = asked, None
+        before = self._before
+        if before is None or not clocks.is_ours:
             return []
         unit = time_unit([row.rolling.median_s for row in now.rows])
         head = f" {'since the lock':<28}{f'median {unit.name}':>24}{'std %':>20}"
@@ -202,6 +210,11 @@ class LockDialog:
             runs = [(f" {name}", look.base), (f"{median:>24}{std:>20}", look.base)]
             out.append(text.strip(runs, width, look.base))
         return out
+
+
+def _is_other(before: ClockState, now: ClockState) -> bool:
+    """The lock that is in force now was not before."""
+    return not before.is_ours or before.locked_mhz != now.locked_mhz
 
 
 def _median(row: RowView, unit: Unit) -> str:

@@ -7,6 +7,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from usv_tui.report.advice_text import advice_text, all_facts
+from usv_tui.report.wording import clocks_line
 from usv_tui.session.snapshot import FloatArray, RowView
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph
@@ -40,6 +41,10 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
         )
     ]
     out += [(f"  {look.own(fact)}", look.base) for fact in all_facts(advice, names)]
+    clocks = scene.snapshot.clocks
+    if clocks.is_ours or clocks.is_unmet or clocks.is_ignored:
+        line = clocks_line(scene.snapshot.clocks_during, clocks)
+        out.append((f"  clocks {look.own(look.text(line))}", look.base))
     if scene.command:
         out += [
             ("", look.base),

@@ -22,6 +22,7 @@ def verdict_style(verdict: Verdict, look: Look) -> Style:
         Verdict.THROTTLED_THERMAL: look.bad,
         Verdict.NOT_CLOCK: look.strong,
         Verdict.HIDDEN: look.bad,
+        Verdict.CANNOT_LOCK: look.bad,
     }.get(verdict, look.dim)
 
 

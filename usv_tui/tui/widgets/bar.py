@@ -18,6 +18,8 @@ from usv_tui.units import count, duration
 
 SIM = "SIM"
 """What is left of SIMULATED where there is no room."""
+_REASON = 36
+"""Columns of the reason why the clocks are not locked; the table has all of it."""
 Item = tuple[int, str, Style]
 """Rank (the lower, the longer it stays), text and style."""
 
@@ -122,6 +124,9 @@ def _clock_item(rank: int, scene: Scene) -> Item:
     is_bad = clocks.hold in (ClockHold.NOT_HELD, ClockHold.STUCK, ClockHold.FOREIGN)
     style = look.bad if is_bad else look.good if clocks.hold is ClockHold.LOCKED else look.base
     words = clock_words(clocks)
+    if clocks.is_unmet:
+        words += f" ({text.clip(look.text(clocks.evidence), _REASON, look.glyphs.ellipsis)})"
+        style = look.warn
     plain = (ClockHold.FREE, ClockHold.LOCKED, ClockHold.UNKNOWN)
     return (rank, f"clocks {words}" if clocks.hold in plain else words, style)
 
@@ -130,7 +135,8 @@ def _short_condition_items(scene: Scene) -> list[Item]:
     """What must be told even where there is one line only."""
     look, snapshot = scene.look, scene.snapshot
     items: list[Item] = [(8, look.text(_device_name(snapshot)), Style())]
-    is_told = snapshot.clocks.hold not in (ClockHold.FREE, ClockHold.UNKNOWN)
+    clocks = snapshot.clocks
+    is_told = clocks.is_unmet or clocks.hold not in (ClockHold.FREE, ClockHold.UNKNOWN)
     rank, words, _ = _clock_item(1 if is_told else 6, scene)
     # A lock is told without its evidence, which would not fit.
     short = words.partition(" (")[0] if is_told else words
