@@ -14,6 +14,7 @@ from usv_tui.errors import UsageError
 from usv_tui.records import SCHEMA, End, Noted, Output
 from usv_tui.session import journal as journal_module
 from usv_tui.session.journal import MAGIC, Journal, read, sessions_dir
+from usv_tui.session.store import Store
 
 
 @pytest.fixture
@@ -251,6 +252,46 @@ def test_damage_costs_one_flush_and_is_told_in_its_place(path):
     assert [*found[:-2], found[-1]] == [*fake.two_rows(), End(9, "quit")]
     assert damage(found) == ["its checksum is wrong"]
     assert found[-2].notice.evidence["bytes"] == sizes[1]
+
+
+def joined(found):
+    """How many bytes the reader says that it left to another session."""
+    notices = [r.notice for r in found if isinstance(r, Noted)]
+    return [n.evidence["bytes"] for n in notices if n.code == "joined sessions"]
+
+
+@pytest.mark.parametrize("cut", [0, 7])
+def test_of_joined_sessions_the_first_is_read_and_the_rest_told(path, tmp_path, cut):
+    """Files put one behind the other are not one session twice as long; a cut first one neither."""
+    write(path, fake.two_rows(), [End(9, "quit")])
+    alone = path.read_bytes()
+    both = tmp_path / "both.usv"
+    both.write_bytes(alone[: len(alone) - cut] + alone)
+
+    found = list(read(both))
+
+    begun = fake.two_rows()
+    kept = [r for r in found if not isinstance(r, Noted)]
+    assert kept == ([*begun, End(9, "quit")] if cut == 0 else begun)
+    assert joined(found) == [len(alone) - (len(MAGIC) if cut else 0)]
+
+
+@pytest.mark.parametrize("how", ["joined", "flipped"])
+def test_a_session_that_is_not_whole_is_not_complete(path, how):
+    """Whatever its last record says: something is missing, or does not belong to it."""
+    write(path, fake.two_rows(), [fake.phase("paused")], [End(9, "quit")])
+    content = bytearray(path.read_bytes())
+    if how == "joined":
+        content += bytes(content)
+    else:
+        content[len(MAGIC) + len(frames(path)[0]) + 12] ^= 1
+    path.write_bytes(content)
+    store = Store()
+    store.apply(read(path))
+
+    assert not store.is_whole
+    assert not store.snapshot(9).complete
+    assert [told.level for told in store.snapshot(9).told] == ["error"]
 
 
 def frames(path):

@@ -587,6 +587,7 @@ def _export(argv: list[str]) -> int:
     args = options.export_parser().parse_args(argv)
     from usv_tui.report import table
     from usv_tui.session import export, opened, outputs
+    from usv_tui.session import store as store_module
 
     session = opened.open_session(Path(args.session))
     store, snapshot = session.store, session.snapshot
@@ -603,6 +604,11 @@ def _export(argv: list[str]) -> int:
         _to_stdout(partial(export.write, args.to, store, snapshot))
     else:
         export.write_file(Path(args.output), store, snapshot, args.to)
+    if not store.is_whole:
+        for told in snapshot.told:
+            if told.code in store_module.NOT_WHOLE:
+                say(f"usv-tui: {args.session}: {told.text}")
+        return int(ExitCode.USAGE)
     if not snapshot.complete:
         say(f"usv-tui: {args.session} is partial: {snapshot.stop_reason or 'it has no end'}")
     return int(ExitCode.OK)

@@ -5,7 +5,8 @@ zlib of a MessagePack array of records, everything since the last flush. The ker
 after each flush, so a killed process loses at most one flush interval.
 
 A file that ends within a frame, or in the zeros that a power cut leaves, was cut: it reads up to
-there. Damage with whole frames behind it is left out, and a notice stands in its place.
+there. Damage with whole frames behind it is left out, and a notice stands in its place. Where
+another session follows (files that were joined), the first is read, and a notice ends it.
 """
 
 import errno
@@ -163,7 +164,11 @@ def read(path: Path) -> Iterator[AnyRecord]:
         raise UsageError(f"{path} is not a usv-tui session", "sessions end in .usv")
     offset = len(MAGIC)
     last_ns = 0
+    has_begun = False
     while offset < len(data):
+        if data.startswith(MAGIC, offset):
+            yield _joined(offset, len(data) - offset, last_ns)
+            return
         end = _end_of_frame(data, offset)
         found: list[AnyRecord] | str = "its checksum is wrong"
         if end is not None:
@@ -174,6 +179,10 @@ def read(path: Path) -> Iterator[AnyRecord]:
             return
         if isinstance(found, str):
             found = [_damage(offset, end - offset, found, last_ns)]
+        elif has_begun and any(isinstance(record, Start) for record in found):
+            yield _joined(offset, len(data) - offset, last_ns)
+            return
+        has_begun = True
         yield from found
         last_ns = max((time_of(record) for record in found), default=last_ns)
         offset = end
@@ -257,6 +266,11 @@ def _refuse_future(path: Path, schema: int) -> None:
             f"{path} was written with schema {schema}",
             f"this version reads up to {SCHEMA}: update usv-tui",
         )
+
+
+def _joined(at: int, size: int, at_ns: int) -> Noted:
+    evidence = {"at_byte": at, "bytes": size}
+    return Noted(Notice(code="joined sessions", at_ns=at_ns, level="error", evidence=evidence))
 
 
 def _damage(at: int, size: int, reason: str, at_ns: int) -> Noted:

@@ -90,6 +90,10 @@ _PROBE_NEAR_NS = NS_PER_S // 5
 _LOOK_BACK_NS = 60 * NS_PER_S
 
 
+NOT_WHOLE = ("damaged session", "joined sessions")
+"""Codes of notices after which a file is no whole session."""
+
+
 class Store:
     """All that is known of a session. `apply` folds records in; the rest reads."""
 
@@ -132,6 +136,8 @@ class Store:
         self._phase = ("starting", "")
         self._last_phase = "starting"
         self._pace: str | None = None
+        self.is_whole = True
+        """False for a file that lacks a part of its session, or holds more than one."""
         self._skipped: list[Skipped] = []
         self._log: deque[LogLine] = deque(maxlen=_LOG_LINES)
         self._log_total = 0
@@ -303,6 +309,8 @@ class Store:
     def _on_notice(self, record: Noted) -> None:
         notice = record.notice
         row = None if notice.bench is None else self.rows.get(notice.bench)
+        if notice.code in NOT_WHOLE:
+            self.is_whole = False
         if notice.code == "device lost":
             self.fatal = sentence(notice)
         elif notice.level == "error" and row is None:
@@ -729,7 +737,7 @@ class Store:
             skipped=tuple(self._skipped),
             progress=self.progress,
             stop_reason=self.stop_reason,
-            complete=self._end.complete if self._end else False,
+            complete=self._end is not None and self._end.complete and self.is_whole,
             banner=self._banner(),
             overheads=dict(self.overheads),
         )

@@ -80,6 +80,10 @@ _SENTENCES: dict[str, Words] = {
         f"THE FILE IS DAMAGED: {e['bytes']} bytes at byte {e['at_byte']} are missing here, "
         f"{e['reason']}"
     ),
+    "joined sessions": lambda e: (
+        f"ANOTHER SESSION FOLLOWS IN THE FILE at byte {e['at_byte']}: its {e['bytes']} bytes are "
+        "not read (one file holds one session; compare takes several)"
+    ),
     "not kept": lambda e: f"a record of kind {e['kind']} is not kept: {e['reason']}",
     "own fault": lambda e: (
         f"a fault of usv-tui's own in {e['part']}, at {e['where']}: {e['reason']} "
