@@ -82,6 +82,13 @@ def test_a_clock_that_moves_a_row_is_to_be_locked() -> None:
         (inputs((replace(HOT, trend=MOVES), COOL)), Verdict.WAIT, "drift"),
         (inputs(trend=MOVES), Verdict.WAIT, "clock-drift"),
         (inputs(temp_change_c=4.0), Verdict.WAIT, "warming"),
+        (inputs(temp_change_c=4.0, thermal_share=1.0), Verdict.WAIT, "warming"),
+        (inputs((replace(HOT, trend=MOVES),), thermal_share=1.0), Verdict.WAIT, "drift"),
+        (
+            replace(inputs(readings=0, apart=3), window_s=1.0),
+            Verdict.UNKNOWN,
+            "short",
+        ),
         (inputs((COOL,), temp_change_c=4.0), Verdict.WAIT, "warming"),
         (inputs(power_share=0.5), Verdict.THROTTLED_POWER, "power-limit"),
         (inputs((COOL,)), Verdict.NOT_CLOCK, "rows-do-not-follow"),
@@ -205,6 +212,19 @@ def test_a_new_verdict_must_win_three_of_four() -> None:
 
     assert found == [Verdict.UNKNOWN, Verdict.UNKNOWN, Verdict.LOCK, Verdict.LOCK]
     assert advisor.update(BASE, 9 * S).since_ns == 3 * S
+
+
+def test_a_first_no_is_said_only_after_a_whole_window_of_it() -> None:
+    """Votes of a window that was not full yet do not count for NOT THE CLOCK."""
+    advisor = Advisor()
+    no = inputs((replace(COOL, effect=STILL, rel_std=0.02),), spread=0.001)
+    found = [
+        advisor.update(replace(no, window_s=min(float(k), 20.0)), k * S).verdict
+        for k in range(9, 24)
+    ]
+
+    assert found.index(Verdict.NOT_CLOCK) == 22 - 9
+    assert set(found[: 22 - 9]) == {Verdict.UNKNOWN}
 
 
 def test_a_single_other_evaluation_changes_nothing() -> None:

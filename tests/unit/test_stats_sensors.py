@@ -12,7 +12,7 @@ from usv_tui.sim.scenarios import SCENARIOS, Scenario
 from usv_tui.sim.situation import capped
 from usv_tui.sim.trace import trace
 from usv_tui.stats.analysis import Analysis
-from usv_tui.stats.inputs import TelemetryData, is_stray
+from usv_tui.stats.inputs import TelemetryData, is_stray, under_load
 from usv_tui.stats.witness import witnessed
 
 CARDS = ("h100", "mi300", "rtx")
@@ -205,3 +205,59 @@ def test_a_card_that_hardly_warms_any_more_is_not_waited_for() -> None:
     *_, last = follow(run)
 
     assert last.advice.verdict is Verdict.THROTTLED_POWER
+
+
+def climbing(gap_s: float, climb_s: float) -> tuple[TelemetryData, np.ndarray]:
+    """Ten seconds of load, a gap without an idle bit, ten more that begin with a climb."""
+    t_s = np.arange(0, 20 + gap_s, 0.05)
+    again_s = 10 + gap_s
+    mhz = np.full(t_s.size, 1650.0)
+    mhz[(t_s > 10.1) & (t_s < again_s)] = 345.0
+    climb = (t_s >= again_s) & (t_s < again_s + climb_s)
+    mhz[climb] = 345 + (1650 - 345) * (t_s[climb] - again_s) / climb_s
+    busy_s = np.concatenate([np.arange(0, 10, 0.01), np.arange(again_s, 20 + gap_s, 0.01)])
+    nan = np.full(t_s.size, np.nan)
+    t_ns = (t_s * S).astype(np.int64)
+    told = TelemetryData(t_ns, mhz, nan, np.full(t_s.size, -1), nan, nan)
+    return told, (busy_s * S).astype(np.int64)
+
+
+@pytest.mark.parametrize("gap_s", [0.7, 2.0, 5.0])
+@pytest.mark.parametrize("climb_s", [0.1, 0.8, 2.6])
+def test_a_climb_after_an_idle_gap_is_no_reading_under_load(gap_s: float, climb_s: float) -> None:
+    """Whatever made the gap: of the readings in it and of the climb after it none is admitted."""
+    told_by, busy_ns = climbing(gap_s, climb_s)
+    loaded = under_load(told_by, busy_ns)
+
+    assert loaded.sm_mhz.min() >= 1640
+    assert loaded.t_ns.size > 20 * 17 - 20
+
+
+def test_a_climb_at_the_beginning_of_an_epoch_is_no_reading_under_load() -> None:
+    """Where sampling is known to have begun, its first second does not count."""
+    told_by, busy_ns = climbing(3.0, 2.0)
+    began_ns = int(13.0 * S)
+    late = told_by.cut(began_ns, 30 * S)
+    busy_ns = busy_ns[busy_ns >= began_ns]
+
+    assert under_load(late, busy_ns, began_ns=began_ns).sm_mhz.min() >= 1640
+    assert under_load(late, busy_ns).sm_mhz.min() < 700
+
+
+def test_a_clock_that_stays_lower_after_a_gap_is_believed_after_five_seconds() -> None:
+    """The wait for the old clock ends."""
+    told_by, busy_ns = climbing(3.0, 0.1)
+    lower = replace(told_by, sm_mhz=np.where(told_by.t_ns < 13 * S, 1650.0, 1300.0))
+    late = under_load(lower, busy_ns).cut(13 * S, 30 * S)
+
+    assert late.t_ns.size == pytest.approx(100, abs=3)
+    assert late.t_ns[0] == pytest.approx(18 * S, abs=S // 10)
+
+
+def test_rows_that_pause_all_the_time_keep_their_readings() -> None:
+    """Gaps that are the rule are no interruptions: what is near a sample counts."""
+    told_by, _ = climbing(0.0, 0.01)
+    busy_ns = np.concatenate([np.arange(k, k + 0.2, 0.01) for k in np.arange(0, 20, 1.5)])
+    loaded = under_load(told_by, (busy_ns * S).astype(np.int64))
+
+    assert loaded.t_ns.size > 0.7 * told_by.t_ns.size

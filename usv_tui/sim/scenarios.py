@@ -194,7 +194,7 @@ _ALL = (
         look_for="a wide spread that neither the clock nor a lock explains",
         kernels=tuple(replace(smaller(k, 8), jitter_ns=9_000.0, activity=0.15) for k in LIGHT),
         verdict=Verdict.NOT_CLOCK,
-        duration_s=20.0,
+        duration_s=30.0,
     ),
     Scenario(
         name="cpu-bound",

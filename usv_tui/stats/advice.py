@@ -28,6 +28,8 @@ MIN_ROUNDS_LONG = 48
 """Rows of seconds each: after four minutes these have to do."""
 MIN_READINGS = 40
 MAX_AGE_S = 1.0
+FIRST_S = 3.0
+"""So soon no word is lost on readings that do not count."""
 
 THERMAL_SHARE = 0.05
 POWER_SHARE = 0.5
@@ -49,8 +51,8 @@ TOGETHER = 0.03
 """… so that less of it, common to the rows, has to do as a sign of it."""
 WORTH = 0.25
 """A lock has to take this share of the best row's std, and of what it costs in speed."""
-FIRST_NO_S = 15.0
-"""A first NOT THE CLOCK is said only after so long: it is what too little evidence looks like."""
+FIRST_NO_S = 19.5
+"""A first NOT THE CLOCK needs a whole window: it is what too little evidence looks like."""
 HOLD_RANGE_NS = 60_000_000_000
 """A promise keeps everything that was promised within the last minute."""
 QUIET_SPREAD = 0.01
@@ -184,13 +186,14 @@ def advise(inputs: AdviceInputs, slack: float = 1.0) -> Advice:
     if missing:
         return _advice(inputs, Verdict.UNKNOWN, next(iter(missing)), gains, needs=missing)
     clock = inputs.clock
-    if (clock.thermal_share or 0.0) >= THERMAL_SHARE * slack:
-        return _advice(inputs, Verdict.THROTTLED_THERMAL, "thermal-limit", gains)
     if clock.hidden is not None:
         return _advice(inputs, Verdict.HIDDEN, "hidden-slow", gains)
+    # Before any limit: one that the card still warms into lets its clock sink for minutes.
     moving = _moving(inputs, slack, matters=bool(matter))
     if moving:
         return _advice(inputs, Verdict.WAIT, moving, gains)
+    if (clock.thermal_share or 0.0) >= THERMAL_SHARE * slack:
+        return _advice(inputs, Verdict.THROTTLED_THERMAL, "thermal-limit", gains)
     if matter:
         if (clock.power_share or 0.0) >= POWER_SHARE * slack:
             return _advice(inputs, Verdict.THROTTLED_POWER, "power-limit", gains)
@@ -205,7 +208,7 @@ def _missing(inputs: AdviceInputs) -> dict[str, float]:
     if not inputs.rows:
         missing["no-rows"] = 1
     if clock.readings == 0:
-        missing |= _why_no_reading(clock)
+        missing |= _why_no_reading(inputs)
     elif clock.age_s > MAX_AGE_S:
         missing["stale-telemetry"] = clock.age_s
     elif clock.spread is None:
@@ -220,8 +223,14 @@ def _missing(inputs: AdviceInputs) -> dict[str, float]:
     return missing
 
 
-def _why_no_reading(clock: ClockEvidence) -> dict[str, float]:
-    """No reading counts: all were taken idle, or beside the samples, or there is none."""
+def _why_no_reading(inputs: AdviceInputs) -> dict[str, float]:
+    """No reading counts: all were taken idle, or beside the samples, or there is none.
+
+    While a clock climbs in the first second, that is nothing to speak of.
+    """
+    clock = inputs.clock
+    if inputs.window_s < FIRST_S and (clock.idle or clock.apart):
+        return {"short": MIN_WINDOW_S - inputs.window_s, "few-readings": MIN_READINGS}
     if clock.idle:
         return {"idle-readings": clock.idle}
     return {"readings-apart": clock.apart} if clock.apart else {"no-telemetry": MIN_READINGS}
@@ -479,10 +488,10 @@ class Advisor:
             again = advise(inputs, SLACK)
             if again.verdict is current:
                 vote = again
-        self._votes.append(vote.verdict)
+        self._votes.append(Verdict.UNKNOWN if _is_early(current, vote, inputs) else vote.verdict)
         if vote.verdict is current:
             self._current = self._renew(vote, now_ns)
-        elif Counter(self._votes)[vote.verdict] >= WINS and not _is_early(current, vote, inputs):
+        elif Counter(self._votes)[vote.verdict] >= WINS:
             self._promises.clear()
             self._current = self._renew(
                 msgspec.structs.replace(vote, since_ns=now_ns), now_ns, is_new=True

@@ -198,7 +198,8 @@ class Analyst:
         seen = [self._see(row, from_ns, now_ns + 1, most) for row in rows]
         busy = _busy_times(seen)
         readings = telemetry.cut(from_ns, now_ns + 1)
-        loaded = under_load(readings, busy, LOAD_GAP_S + max(map(_window_s, seen), default=0.0))
+        gap_s = LOAD_GAP_S + max(map(_window_s, seen), default=0.0)
+        loaded = under_load(readings, busy, gap_s, epoch_ns if from_ns <= epoch_ns else None)
         witness = witnessed(loaded, locked_mhz)
         limited = witness.limits
         row_trends, drifts = self._drifts(seen, readings, now_ns)

@@ -49,7 +49,9 @@ SEEN_TOO_LITTLE = 0.6
 QUIET = 0.75
 """The quick noise of thinned samples holds some of the clock's quick steps."""
 FOLLOWS = 0.1
-"""An exponent below this is none to speak of."""
+"""An exponent below this is none to speak of …"""
+HARMLESS = 0.0025
+"""… and so is a clock that cannot do more than this to the times, where its readings are noise."""
 MAX_SE = 0.15
 BIN_S = 0.1
 DEFAULT_LAG_S = 0.1
@@ -507,7 +509,9 @@ def _attribute(spreads: list[_Spreads], binned: _Binned, spread: float) -> list[
     filled = _filled(binned)
     slopes = _slopes(binned, filled)
     enough = counts >= MIN_BINS
-    surely_none = np.abs(slopes.plain) + 2 * slopes.se < FOLLOWS
+    at_most = np.abs(slopes.plain) + 2 * slopes.se
+    # Readings that barely move cannot rule a slope out, but what it would do to the times.
+    surely_none = (at_most < FOLLOWS) | (at_most * spread < HARMLESS)
     flutters = binned.is_white and bool(surely_none[enough].all())
     overshoots = bool((enough & (slopes.alpha - 2 * slopes.se > 1.2)).any())
     unseen = _unseen(spreads, binned, filled, slopes)

@@ -12,7 +12,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from usv_tui.model import EXCLUDED, POWER_REASONS, THERMAL_REASONS, Reason
-from usv_tui.stats.basics import NS_PER_S, BoolArray, FloatArray, IntArray, madn, row_medians
+from usv_tui.stats.basics import (
+    NS_PER_S,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    madn,
+    median,
+    row_medians,
+)
 
 STRAY_SHARE = 0.12
 STRAY_MADN = 8.0
@@ -228,21 +236,72 @@ def is_stray(mhz: FloatArray) -> BoolArray:
     return stray
 
 
-def under_load(telemetry: TelemetryData, busy_ns: IntArray, gap_s: float = 0.5) -> TelemetryData:
+CLIMB_S = 1.0
+"""So long after an idle gap a clock is still climbing, or its sensor late …"""
+CLIMB_MOST_S = 5.0
+"""… and at most so long, while it has not yet been as high as it usually is."""
+TAIL_S = 0.1
+"""So soon after the last sample before a gap the clock is still that of the load."""
+
+
+def under_load(
+    telemetry: TelemetryData,
+    busy_ns: IntArray,
+    gap_s: float = 0.5,
+    began_ns: int | None = None,
+) -> TelemetryData:
     """The readings taken while samples were: no more than `gap_s` from one, not idle, not nonsense.
 
-    `busy_ns` are the times of any row's samples, ascending.
+    `busy_ns` are the times of any row's samples, ascending; `began_ns` is when sampling began, if
+    that is known. Where it begins anew after a gap, the climb of the clock from idle is left out.
     """
     if telemetry.t_ns.size == 0 or busy_ns.size == 0:
         return telemetry.only(np.zeros(telemetry.t_ns.size, np.bool_))
-    after = np.searchsorted(busy_ns, telemetry.t_ns)
-    before = np.maximum(after - 1, 0)
-    after = np.minimum(after, busy_ns.size - 1)
-    distance = np.minimum(
-        np.abs(telemetry.t_ns - busy_ns[before]), np.abs(busy_ns[after] - telemetry.t_ns)
-    )
-    loaded = telemetry.only((distance <= gap_s * NS_PER_S) & ~is_idle(telemetry))
+    loaded = telemetry.only(_between(telemetry, busy_ns, gap_s, began_ns) & ~is_idle(telemetry))
     stray = is_stray(loaded.sm_mhz)
     if loaded.low_mhz is not None:
         stray |= is_stray(loaded.low_mhz)
     return loaded.only(~stray) if stray.any() else loaded
+
+
+def _between(
+    telemetry: TelemetryData, busy_ns: IntArray, gap_s: float, began_ns: int | None
+) -> BoolArray:
+    """Which readings lie within a stretch of samples without a gap, and after its climb.
+
+    Where gaps are the rule, as with rows that prepare for long, what is near a sample counts.
+    """
+    t_ns, gap_ns = telemetry.t_ns, int(gap_s * NS_PER_S)
+    # Thinned samples of a long window lie further apart than real ones.
+    usual_ns = median(np.diff(busy_ns).astype(np.float64)) if busy_ns.size > 1 else 0.0
+    breaks = np.flatnonzero(np.diff(busy_ns) > gap_ns + 2 * usual_ns)
+    is_rule = breaks.size * CLIMB_MOST_S * NS_PER_S > busy_ns[-1] - busy_ns[0]
+    firsts = busy_ns[np.concatenate([[0], breaks + 1])].tolist()
+    lasts = busy_ns[np.concatenate([breaks, [busy_ns.size - 1]])].tolist()
+    fresh = [not is_rule] * len(firsts)
+    fresh[0] = began_ns is not None and firsts[0] - began_ns <= gap_ns
+    tails = [gap_ns if is_rule else int(TAIL_S * NS_PER_S)] * len(lasts)
+    tails[-1] = gap_ns
+    spans = [
+        slice(position(t_ns, a if new else a - gap_ns), position(t_ns, b + tail + 1))
+        for a, b, tail, new in zip(firsts, lasts, tails, fresh, strict=True)
+    ]
+    inside = np.zeros(t_ns.size, np.bool_)
+    for span in spans:
+        inside[span] = True
+    usual = telemetry.sm_mhz[inside & np.isfinite(telemetry.sm_mhz)]
+    for span, new in zip(spans, fresh, strict=True):
+        if new and usual.size:
+            start = span.start
+            inside[start : start + _climb(telemetry, span, median(usual))] = False
+    return inside
+
+
+def _climb(telemetry: TelemetryData, span: slice, usual_mhz: float) -> int:
+    """How many of a stretch's first readings belong to the climb of a clock that was idle."""
+    mhz, t_ns = telemetry.sm_mhz[span], telemetry.t_ns[span]
+    if mhz.size == 0:
+        return 0
+    least, most = (position(t_ns, int(t_ns[0] + x * NS_PER_S)) for x in (CLIMB_S, CLIMB_MOST_S))
+    arrived = mhz >= usual_mhz
+    return min(max(least, int(np.argmax(arrived)) if arrived.any() else mhz.size), most)
