@@ -32,8 +32,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.fakes.amd_card import FakeCard, metrics_v1_7  # noqa: E402  after the path is set
 from tests.fakes.nvml_fake import H100, SOURCE  # noqa: E402
-from usv_tui.engine.gate import Gate  # noqa: E402
 from usv_tui.engine.runner import Runner  # noqa: E402
+from usv_tui.gate import Gate  # noqa: E402
 from usv_tui.model import Benchmark, Flag, RunConfig, Suite  # noqa: E402
 from usv_tui.records import Samples  # noqa: E402
 from usv_tui.seams import TelemetrySource, Tier  # noqa: E402

@@ -98,7 +98,7 @@ def child(samples, frames, result):
         """Adds one round before every frame."""
 
         def __init__(self):
-            from usv_tui.engine.gate import Gate
+            from usv_tui.gate import Gate
             from usv_tui.session.store import Store
 
             self.store = Store()

@@ -1,6 +1,6 @@
 """A live session without a worker or a sensor: what it is told comes from the test."""
 
-from usv_tui.engine.gate import Gate
+from usv_tui.gate import Gate
 from usv_tui.model import RunConfig
 from usv_tui.records import AnyRecord, Command
 from usv_tui.session.controller import LiveSession

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.runner import Runner
+from usv_tui.gate import Gate
 from usv_tui.model import Benchmark, Flag, RunConfig, Sample, Skipped, Suite, TimerInfo
 from usv_tui.records import AnyRecord, Command, Samples
 from usv_tui.timers.cache import Flusher

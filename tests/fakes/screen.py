@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from usv_tui.engine.gate import Gate
+from usv_tui.gate import Gate
 from usv_tui.model import (
     Advice,
     Answer,

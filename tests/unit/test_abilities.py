@@ -12,8 +12,8 @@ import pytest
 
 import usv_tui
 from tests.fakes.fake_cuda import FakeCuda, FakeTorch
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import work
+from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import BenchError, Fault, Noted, Samples
 from usv_tui.session.wording import sentence

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from usv_tui.engine.gate import Gate
+from usv_tui.gate import Gate
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 LONG_NS = 20 * NS_PER_S

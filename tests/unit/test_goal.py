@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import Prepared, work
 from usv_tui.errors import UsageError
+from usv_tui.gate import Gate
 from usv_tui.model import RowState, RunConfig, WorkRequest
 from usv_tui.records import Command
 from usv_tui.session.goal import Goal, target_of

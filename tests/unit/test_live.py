@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.fakes.program import wait_until
-from usv_tui.engine.gate import Gate
+from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import Command, Fault, Progress, Samples
 from usv_tui.session.live import ChildSource, ThreadSource, read_frame, write_frame

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tests.fakes.loop import BEGIN_NS, MS, Loop, QueueTimer
-from usv_tui.engine.gate import Gate
+from usv_tui.gate import Gate
 from usv_tui.model import Benchmark, CacheMode, Flag, RowState, Skipped
 from usv_tui.records import (
     Bench,

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from usv_tui.engine.gate import Gate
 from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
+from usv_tui.gate import Gate
 from usv_tui.model import DeviceInfo, Reading, SensorInfo
 from usv_tui.records import Device, Noted, Telemetry, encode
 from usv_tui.seams import Tier

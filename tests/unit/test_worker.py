@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from usv_tui.engine import worker
-from usv_tui.engine.gate import Gate
 from usv_tui.errors import DeviceError, TimerError, UsageError
+from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import Bench, Chosen, Command, Fault, Progress, Samples, Timing
 from usv_tui.timesource import MonotonicTime

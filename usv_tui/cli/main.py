@@ -283,7 +283,7 @@ class _Plan:
         from usv_tui import environment, model
         from usv_tui.cli import terminal, watch
         from usv_tui.clocks.controllers import controller_for
-        from usv_tui.engine import gate as gate_module
+        from usv_tui.gate import Gate
         from usv_tui.session import controller, goal, live, relay, sweep
         from usv_tui.session import desk as desk_module
 
@@ -291,7 +291,7 @@ class _Plan:
         for name in _LATE:
             importlib.import_module(name)
         terminal.leave_terminal(has_screen=self._has_screen)
-        gate = gate_module.Gate()
+        gate = Gate()
         config = model.RunConfig(**(self._config | {"cache": model.CacheMode(args.cache)}))
         request = model.WorkRequest(
             path=self._suite, device=args.device, select=args.select, config=config

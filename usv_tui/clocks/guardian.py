@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.vendor.restore import Access, Restorer, VendorError
@@ -45,26 +45,6 @@ _FAILED = 5
 
 
 # --- The locking process's side ------------------------------------------------------------------
-
-
-class Guard(Protocol):
-    """An armed guardian as the lease sees it."""
-
-    def dismiss(self) -> None:
-        """The clocks are back: the guardian may end without doing anything."""
-        ...
-
-    def fire(self) -> bool:
-        """Have the guardian put the clocks back now; True when it did."""
-        ...
-
-    def leave(self) -> None:
-        """Have it put the clocks back, without waiting for it."""
-        ...
-
-    def is_alive(self) -> bool:
-        """True while it would act."""
-        ...
 
 
 class Guardian:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from usv_tui.clocks.guardian import Guard
+from usv_tui.clocks.guardian import Guardian
 from usv_tui.clocks.lease_files import Entry, LeaseDirectory
 from usv_tui.errors import ClockRefused
 from usv_tui.vendor.restore import Access
 
-Arm = Callable[[Mapping[str, Any], Access, int, int, str], Guard]
+Arm = Callable[[Mapping[str, Any], Access, int, int, str], Guardian]
 """`guardian.arm`, or what stands in for it."""
 
 
@@ -44,7 +44,7 @@ class Paper:
                 self.cancel()
             raise
 
-    def _armed(self) -> Guard:
+    def _armed(self) -> Guardian:
         undo = msgspec.to_builtins(self._entry.undo)
         name = self._directory.entry_name(self._entry.uuid)
         return self._arm(undo, self._access, self._lock_fd, self._directory.fd, name)

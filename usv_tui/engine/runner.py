@@ -20,7 +20,6 @@ from usv_tui.diagnosis.checks import failure_kind, vet_result
 from usv_tui.diagnosis.difference import difference, hint
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
-from usv_tui.engine.gate import STOOD_NS, Gate
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.schedule import Schedule
 from usv_tui.engine.tuning import (
@@ -37,6 +36,7 @@ from usv_tui.engine.warmup import MIN_NS, Levelling
 from usv_tui.engine.where import Where
 from usv_tui.engine.window import DEFAULT_S
 from usv_tui.errors import UsageError, one_line
+from usv_tui.gate import STOOD_NS, Gate
 from usv_tui.model import BenchInfo, Benchmark, CacheMode, Flag, Notice, RowState, RunConfig, Suite
 from usv_tui.records import (
     AnyRecord,

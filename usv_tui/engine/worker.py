@@ -21,11 +21,11 @@ from usv_tui.diagnosis.ear import listening
 from usv_tui.diagnosis.host_watch import HostWatch
 from usv_tui.diagnosis.roofline import cpu_roofline, facts_of, roofline_of
 from usv_tui.engine.attendant import Attendant
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
 from usv_tui.engine.where import Where
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
+from usv_tui.gate import Gate
 from usv_tui.model import Notice, RunConfig, Suite, WorkRequest
 from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
 from usv_tui.suite.discovery import load_suite, select_rows

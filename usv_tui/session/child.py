@@ -21,9 +21,9 @@ import msgspec
 from usv_tui import signals
 from usv_tui.copies import no_copies
 from usv_tui.descriptors import Identity
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.where import Where, stack_of
 from usv_tui.engine.worker import work
+from usv_tui.gate import Gate
 from usv_tui.model import Notice, WorkRequest
 from usv_tui.records import AnyRecord, Command, Noted, Output, Samples, encode_batch
 from usv_tui.session.capture import NoKeyboard

@@ -7,13 +7,13 @@ method here, so that the screen and the headless front end do the same things.
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from usv_tui import plain
 from usv_tui.diagnosis.roofline import roofline_from
 from usv_tui.diagnosis.while_running import Diagnosis
-from usv_tui.engine.gate import Gate
 from usv_tui.errors import ExitCode
+from usv_tui.gate import Gate
 from usv_tui.model import Advice, Notice, RunConfig
 from usv_tui.records import (
     SCHEMA,
@@ -35,12 +35,13 @@ from usv_tui.session.desk import ClockDesk
 from usv_tui.session.faults import Faults
 from usv_tui.session.goal import Goal, Outcome
 from usv_tui.session.journal import Journal
-from usv_tui.session.live import RecordSource
+from usv_tui.session.relay import Relay
 from usv_tui.session.row_store import MAX_WINDOW
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.session.store import Store
 from usv_tui.session.sweep import Sweep
 from usv_tui.session.watchdog import Watchdog
+from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 _FLUSH_NS = NS_PER_S // 2
@@ -54,43 +55,7 @@ _OUTPUT_LINES = 200
 """Lines of user output taken into the log at one pump; the file keeps all."""
 
 
-class Watcher(Protocol):
-    """Telemetry as the session sees it; `telemetry.poller.Poller` is one."""
-
-    def start(self) -> None:
-        """Begin to poll in a thread of its own."""
-        ...
-
-    def state(self) -> str:
-        """Empty when all is well, else one short line."""
-        ...
-
-    def pause(self) -> None:
-        """Stop polling for a while."""
-        ...
-
-    def resume(self) -> None:
-        """Poll again."""
-        ...
-
-    def stop(self, timeout_s: float = 0.3) -> bool:
-        """End; True when it has ended within the time, a call that hangs is left behind."""
-        ...
-
-
-class Source(RecordSource, Protocol):
-    """Where the records of a session come from; `session.relay.Relay` is one."""
-
-    def why_not_renew(self) -> str:
-        """Why no fresh worker can be had on request; empty when one can."""
-        ...
-
-    def renew(self) -> str:
-        """Give lost rows a fresh worker; returns why not, else an empty string."""
-        ...
-
-
-MakeWatcher = Callable[[Chosen, Callable[[AnyRecord], object], Gate], Watcher | None]
+MakeWatcher = Callable[[Chosen, Callable[[AnyRecord], object], Gate], Poller | None]
 
 
 class LiveSession:
@@ -98,7 +63,7 @@ class LiveSession:
 
     def __init__(
         self,
-        source: Source,
+        source: Relay,
         *,
         suite: str,
         config: RunConfig,
@@ -129,7 +94,7 @@ class LiveSession:
         self._time = time_source or MonotonicTime()
         self._source = source
         self._make_watcher = make_watcher
-        self._watcher: Watcher | None = None
+        self._watcher: Poller | None = None
         self._watched: deque[AnyRecord] = deque()
         self._flushed_ns = 0
         self._analysed_ns = 0
@@ -293,7 +258,7 @@ class LiveSession:
             self._take([fault])
         self._source.command(Command("stop", "the sweep is done" if error is None else str(error)))
 
-    def _let_rest(self, watcher: Watcher, now_ns: int) -> None:
+    def _let_rest(self, watcher: Poller, now_ns: int) -> None:
         if not self.telemetry_on:
             return
         rests = self._is_paused and now_ns - self._paused_ns > _REST_NS

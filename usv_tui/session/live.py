@@ -15,15 +15,15 @@ import threading
 import traceback
 from collections import deque
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.runner import LeftBehind
 from usv_tui.engine.where import Where, row_of, stack_of
 from usv_tui.engine.worker import Emit, Prepared, work
 from usv_tui.errors import ExitCode
+from usv_tui.gate import Gate
 from usv_tui.model import Notice, WorkRequest
 from usv_tui.records import AnyRecord, Command, Fault, Noted, Output, Progress
 from usv_tui.shelter import sheltered
@@ -53,34 +53,6 @@ class Loss(NamedTuple):
     bench: int | None = None
     hint: str = ""
     exit_code: int = int(ExitCode.WORKER_LOST)
-
-
-class RecordSource(Protocol):
-    """Where records come from."""
-
-    def drain(self) -> list[AnyRecord]:
-        """Everything new, in order."""
-        ...
-
-    def command(self, command: Command) -> None:
-        """Ask something of the worker."""
-        ...
-
-    def current(self) -> tuple[int, ...] | None:
-        """Ids of the rows whose callable is running now; None when nothing can be told."""
-        ...
-
-    def tell_stack(self) -> None:
-        """Let what the worker is in come as lines of output."""
-        ...
-
-    def give_up(self, loss: Loss) -> None:
-        """The worker is lost in a call that does not return: leave it behind."""
-        ...
-
-    def close(self, timeout_s: float) -> bool:
-        """Stop; True when the worker has ended within the time."""
-        ...
 
 
 def _work_here(request: WorkRequest, emit: Emit, *arguments: Any) -> None:

@@ -7,7 +7,6 @@ the next worker, and the break stands in the session as a gap.
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -28,7 +27,7 @@ from usv_tui.records import (
     State,
     Timing,
 )
-from usv_tui.session.live import Loss, RecordSource
+from usv_tui.session.live import ChildSource, Loss, ThreadSource
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 MOST_WORKERS = 10
@@ -39,22 +38,12 @@ _KEPT = ("pace", "temp")
 _STAGES = {RowState.PREPARING: "its set-up", RowState.COMPILING: "its first call"}
 
 
-class Carrier(RecordSource, Protocol):
-    """One worker."""
-
-    loss: Loss | None
-
-    def start(self) -> None:
-        """Begin."""
-        ...
-
-
 class Relay:
     """A source of records, whatever becomes of the workers behind it."""
 
     def __init__(
         self,
-        make: Callable[[WorkRequest], Carrier],
+        make: Callable[[WorkRequest], ThreadSource | ChildSource],
         request: WorkRequest,
         *,
         is_process: bool = False,

@@ -6,7 +6,7 @@ record; what the visits say is worked out from the session's samples and reading
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from usv_tui.telemetry.energy import RowWindows, energy_per_call
 from usv_tui.timesource import NS_PER_S
 
 if TYPE_CHECKING:
+    from usv_tui.session.desk import ClockDesk
     from usv_tui.session.store import Store
 
 SETTLE_NS = 3 * NS_PER_S // 2
@@ -68,23 +69,6 @@ def clocks_of(plan: Plan, supported: Sequence[int]) -> list[int]:
     return sorted({nearest_supported(mhz, supported).mhz for mhz in wanted})
 
 
-class Clocks(Protocol):
-    """Who locks: `session.desk.ClockDesk`."""
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a wish is being seen to."""
-        ...
-
-    def lock(self, sm_mhz: int) -> None:
-        """Ask for a lock."""
-        ...
-
-    def unlock(self) -> None:
-        """Ask for the clocks to be given back."""
-        ...
-
-
 class Sweep:
     """Goes from clock to clock; `look` is called by whoever pumps the session."""
 
@@ -98,7 +82,7 @@ class Sweep:
         self._planned = 0
         self._closer = _CLOSER
         self._target: int | None = None
-        self._look: Callable[[Store, Clocks, int], list[Visit]] = self._begin
+        self._look: Callable[[Store, ClockDesk, int], list[Visit]] = self._begin
         self._since_ns = 0
 
     @property
@@ -110,11 +94,11 @@ class Sweep:
         left_s = (len(self._queue) + 1) * (self.plan.seconds + SETTLE_NS / NS_PER_S)
         return f"sweep {at}/{self._planned}: {words(self._target)}, about {left_s:.0f} s left"
 
-    def look(self, store: "Store", clocks: Clocks, now_ns: int) -> list[Visit]:
+    def look(self, store: "Store", clocks: "ClockDesk", now_ns: int) -> list[Visit]:
         """Go on as far as can be gone; returns the visits that are done."""
         return [] if self.is_over else self._look(store, clocks, now_ns)
 
-    def _begin(self, store: "Store", clocks: Clocks, now_ns: int) -> list[Visit]:
+    def _begin(self, store: "Store", clocks: "ClockDesk", now_ns: int) -> list[Visit]:
         state = store.clocks
         if store.phase != "measuring" or clocks.is_busy:
             return []
@@ -151,7 +135,7 @@ class Sweep:
         self._random.shuffle(turn)
         return turn
 
-    def _next(self, store: "Store", clocks: Clocks, now_ns: int) -> list[Visit]:
+    def _next(self, store: "Store", clocks: "ClockDesk", now_ns: int) -> list[Visit]:
         if not self._queue:
             self._queue = self._between(store)
             self._planned += len(self._queue)
@@ -169,7 +153,7 @@ class Sweep:
             self._give_up(str(error))
         return []
 
-    def _wait(self, store: "Store", clocks: Clocks, now_ns: int) -> list[Visit]:
+    def _wait(self, store: "Store", clocks: "ClockDesk", now_ns: int) -> list[Visit]:
         if clocks.is_busy and now_ns - self._since_ns < _PATIENCE_NS:
             return []
         if store.clocks.locked_mhz != self._target:
@@ -178,7 +162,7 @@ class Sweep:
         self._since_ns, self._look = now_ns + SETTLE_NS, self._stay
         return []
 
-    def _stay(self, _store: "Store", _clocks: Clocks, now_ns: int) -> list[Visit]:
+    def _stay(self, _store: "Store", _clocks: "ClockDesk", now_ns: int) -> list[Visit]:
         end_ns = self._since_ns + round(self.plan.seconds * NS_PER_S)
         if now_ns < end_ns + _LATE_NS:
             return []

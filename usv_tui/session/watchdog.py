@@ -3,7 +3,8 @@
 from usv_tui.errors import ExitCode
 from usv_tui.model import Notice, RowState, RunConfig
 from usv_tui.records import AnyRecord, BenchError, Gap, Noted, Output, Progress, State
-from usv_tui.session.live import Loss, RecordSource
+from usv_tui.session.live import Loss
+from usv_tui.session.relay import Relay
 from usv_tui.session.store import Store
 from usv_tui.timesource import NS_PER_S
 
@@ -18,7 +19,7 @@ _HINT = "--row-timeout S gives it more"
 class Watchdog:
     """Looks at a worker through what it says and, when it says nothing, where it is."""
 
-    def __init__(self, store: Store, source: RecordSource, config: RunConfig, now_ns: int) -> None:
+    def __init__(self, store: Store, source: Relay, config: RunConfig, now_ns: int) -> None:
         self._store = store
         self._source = source
         self._max_time_s = config.max_time_s

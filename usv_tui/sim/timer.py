@@ -1,18 +1,17 @@
-"""The timer of the simulated GPU: pairs of stamps on its stream, read when it has passed them.
-
-The seam is structural, so nothing of the engine is imported.
-"""
+"""The timer of the simulated GPU: pairs of stamps on its stream, read when it has passed them."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from usv_tui.errors import UsageError
 from usv_tui.model import Flag, TimerInfo
 from usv_tui.records import ProbeClock, Samples
 from usv_tui.sim.gpu import MAIN, ContextLost, SimGpu
 from usv_tui.sim.machine import Item
+from usv_tui.timers.phases import PhaseCollector
+from usv_tui.timers.wall import Slot
 
 DEPTH_NS = 50_000_000
 """Work that the timer keeps queued at most."""
@@ -20,42 +19,6 @@ _SYNC_SHARE = 0.9
 _HOLD_NS = 100_000
 _OUTSIDE_FLOORS = 3
 """Work after the end stamp is told from this many stamps on."""
-
-
-class SlotLike(Protocol):
-    """What a timer needs of `timers.wall.Slot`."""
-
-    bench: int
-    fn: Callable[[], object]
-    inner: int
-    flush: Callable[[], object] | None
-    reset: Callable[[], object] | None
-    cold_each: bool
-    before: tuple[Callable[[], object], ...]
-    stream: Any
-    hints: dict[str, Any]
-
-
-class PhasesLike(Protocol):
-    """What a timer needs of a phase collector."""
-
-    def adopt(self, slot: Any) -> bool:
-        """Listen to a row's phases, if it has any."""
-        ...
-
-    def take(self) -> Any:
-        """The calls since the last time."""
-        ...
-
-    def settle(
-        self, calls: Any, block: Samples, read: Callable[[Item, Item], tuple[int, int]]
-    ) -> None:
-        """Read the marks of a complete block."""
-        ...
-
-    def records(self) -> Sequence[Any]:
-        """Rows and samples of the phases that were settled since the last time."""
-        ...
 
 
 class _Window:
@@ -94,7 +57,7 @@ class SimTimer:
             blocker: hold the device while a window is enqueued, so that no launch gap is in it.
             depth_ns: how much work may be queued before `enqueue` waits.
         """
-        self.phases: PhasesLike | None = None
+        self.phases: PhaseCollector | None = None
         """Collector of `phase` brackets, made for `mark`; set by who wants sub-rows."""
         self._round = 0
         self._gpu = gpu
@@ -110,7 +73,7 @@ class SimTimer:
         )
 
     def enqueue(
-        self, round_: int, slots: Sequence[SlotLike], size: int = 0, flag: int = 0
+        self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
     ) -> tuple[Any, BaseException] | None:
         """Enqueue one sample of each slot; waits only while more than the depth is queued."""
         windows: list[_Window] = []
@@ -131,7 +94,7 @@ class SimTimer:
             self._blocks.append(block)
         return failure
 
-    def _open(self, slot: SlotLike) -> _Window:
+    def _open(self, slot: Slot) -> _Window:
         """Enqueue one window, whole or call by call."""
         gpu, fn = self._gpu, slot.fn
         launched = gpu.launches
@@ -156,9 +119,7 @@ class SimTimer:
             )
         return window
 
-    def _bracket(
-        self, window: _Window, slot: SlotLike, fn: Callable[[], object], inner: int
-    ) -> None:
+    def _bracket(self, window: _Window, slot: Slot, fn: Callable[[], object], inner: int) -> None:
         gpu = self._gpu
         now = gpu.time.now_ns
         stream = MAIN if slot.stream is None else int(slot.stream)
@@ -173,7 +134,7 @@ class SimTimer:
         window.host_ns += now() - start_ns
         window.parts.append((begin, end))
 
-    def _cover_ns(self, slot: SlotLike, inner: int) -> int:
+    def _cover_ns(self, slot: Slot, inner: int) -> int:
         """How long the device must be held for a window to be enqueued meanwhile."""
         card = self._gpu.card
         host_ns = int(slot.hints.get("host_ns", card.launch_ns))
@@ -244,7 +205,7 @@ class SimTimer:
 
     def beside(self) -> list[Any]:
         """Records of phases since the last time, and the clock where the scenario measures it."""
-        records = [] if self.phases is None else list(self.phases.records())
+        records: list[Any] = [] if self.phases is None else list(self.phases.records())
         if self._gpu.scenario.probe:
             truth = self._gpu.truth()
             records.append(ProbeClock(self._round, [truth.at_ns], [truth.mhz]))
@@ -276,7 +237,7 @@ class SimTimer:
         """
         self._gpu.synchronize()
 
-    def examine(self, slot: SlotLike) -> list[tuple[str, dict[str, Any]]]:
+    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
         """Does it wait for the device, or work elsewhere than in the timed stream?
 
         Two calls: one on an idle device, and one while the device is held for longer than the
@@ -322,7 +283,7 @@ class SimTimer:
             )
         return found
 
-    def _try(self, slot: SlotLike, held_ns: int) -> "_Trial":
+    def _try(self, slot: Slot, held_ns: int) -> "_Trial":
         """One call on its own, optionally behind a kernel that holds the device."""
         gpu = self._gpu
         now = gpu.time.now_ns

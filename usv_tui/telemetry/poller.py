@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
+from usv_tui.gate import Gate
 from usv_tui.model import DeviceInfo, Notice, Reading
 from usv_tui.records import Device, Noted, Telemetry
 from usv_tui.seams import TelemetrySource, Tier
@@ -50,19 +51,6 @@ PollerRecord = Device | Telemetry | Noted
 T = TypeVar("T")
 
 
-class GateLike(Protocol):
-    """What the poller needs of `engine.gate.Gate`."""
-
-    @property
-    def is_manned(self) -> bool:
-        """True while a worker measures."""
-        ...
-
-    def hold(self, timeout_ns: int) -> AbstractContextManager[bool]:
-        """Hold the gate; yields False when the timeout passed first."""
-        ...
-
-
 class Cost(NamedTuple):
     """How long one look of some tiers took, nanoseconds."""
 
@@ -92,7 +80,7 @@ class Poller:
         source: TelemetrySource,
         emit: Callable[[PollerRecord], object],
         time_source: TimeSource | None = None,
-        gate: GateLike | None = None,
+        gate: Gate | None = None,
         rate_hz: float = 10.0,
         *,
         learn_s: float = 1.5,

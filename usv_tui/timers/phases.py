@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from usv_tui import plain
 from usv_tui.model import BenchInfo
 from usv_tui.records import Bench, Samples
+
+if TYPE_CHECKING:
+    from usv_tui.timers.wall import Slot
 
 Path = tuple[str, ...]
 """A phase by the names of those around it, outermost first."""
@@ -22,13 +25,6 @@ Read = Callable[[Any, Any], tuple[int, int]]
 """Two marks to (start on the session's clock, length), in ns."""
 FIRST_ROW = 10_000
 """Rows of phases are numbered from here on; those of a suite from 0."""
-
-
-class HasCallable(Protocol):
-    """What is needed of a timer's slot."""
-
-    bench: int
-    fn: Callable[[], object]
 
 
 class _Null:
@@ -163,7 +159,7 @@ class PhaseCollector:
         self._done: list[PhaseSample] = []
         self._book = PhaseBook()
 
-    def adopt(self, slot: HasCallable) -> bool:
+    def adopt(self, slot: "Slot") -> bool:
         """Wrap a row's callable when it uses phases; True when it does.
 
         To be called after the row's first call: `phase` was used since the last look, or not.

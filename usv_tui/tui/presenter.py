@@ -5,8 +5,7 @@ here, and is imported only after the first paint.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from usv_tui.records import Command
 from usv_tui.report.columns import SETS, TAILS, WHOLE, WINDOW
 from usv_tui.report.table import one_row
 from usv_tui.report.wording import name_of
-from usv_tui.session.faults import Faults
+from usv_tui.session.controller import LiveSession
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
 from usv_tui.timesource import NS_PER_S
 from usv_tui.tui import keys
@@ -25,14 +24,13 @@ from usv_tui.tui.look import Look
 from usv_tui.tui.screens import detail, why
 from usv_tui.tui.screens import help as help_page
 from usv_tui.tui.screens.live import LiveScreen
-from usv_tui.tui.screens.lock import LockDesk, LockDialog
+from usv_tui.tui.screens.lock import LockDialog
 from usv_tui.tui.screens.page import Page
 from usv_tui.tui.view import (
     PANES,
     SPANS_S,
     WINDOWS,
     Scene,
-    ScreenStore,
     ViewState,
     key_of,
 )
@@ -47,79 +45,10 @@ _FENCE = 3.0
 """Quartile ranges beyond the quartiles that make an outlier."""
 
 
-class ScreenGate(Protocol):
-    """What the screen needs of the gate; `engine.gate.Gate` is one."""
-
-    def hold(self, timeout_ns: int) -> AbstractContextManager[bool]:
-        """Hold it; False when the timeout passed first, in which case one may still go on."""
-        ...
-
-
-class Controller(Protocol):
-    """A session as the screen sees it: `session.controller.LiveSession`, or a replayed one."""
-
-    @property
-    def store(self) -> ScreenStore:
-        """The fold."""
-        ...
-
-    @property
-    def faults(self) -> Faults:
-        """Who is told of errors in drawing."""
-        ...
-
-    @property
-    def gate(self) -> ScreenGate:
-        """Kept open only for frames."""
-        ...
-
-    @property
-    def desk(self) -> LockDesk | None:
-        """Who locks clocks; None: nobody."""
-        ...
-
-    def pump(self) -> object:
-        """Take in everything new."""
-        ...
-
-    def command(self, command: Command) -> None:
-        """Pass a command to the worker."""
-        ...
-
-    def toggle_pause(self) -> bool:
-        """Pause or resume measuring; True when it is paused now."""
-        ...
-
-    def toggle_telemetry(self) -> bool:
-        """Stop or resume reading the sensors; True when they are read now."""
-        ...
-
-    def set_baseline(self, bench: int | None) -> None:
-        """Compare all rows with this one; None: each with its group's own."""
-        ...
-
-    def set_window(self, samples: int) -> None:
-        """Size of the rolling window."""
-        ...
-
-    def mark(self, label: str) -> None:
-        """Begin a new epoch."""
-        ...
-
-    @property
-    def can_renew(self) -> bool:
-        """True when `renew` would start a fresh worker."""
-        ...
-
-    def renew(self) -> str:
-        """Try lost rows again in a fresh worker; returns why not, else an empty string."""
-        ...
-
-
 class Presenter:
     """Holds the user's view of a session, draws it, and does what keys say."""
 
-    def __init__(self, controller: Controller, look: Look) -> None:
+    def __init__(self, controller: LiveSession, look: Look) -> None:
         self.view = ViewState()
         self.look = look
         self.live = LiveScreen()

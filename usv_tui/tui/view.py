@@ -1,8 +1,7 @@
 """What the screen looks at: the user's view of a session, and what a pane is given to draw."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from textual.strip import Strip
 
@@ -10,14 +9,10 @@ from usv_tui.errors import one_line
 from usv_tui.report.columns import WINDOW
 from usv_tui.session.faults import Faults, place_of
 from usv_tui.session.snapshot import (
-    BinSeries,
-    FloatArray,
-    IntArray,
     RowView,
-    Series,
     Snapshot,
 )
-from usv_tui.session.sweep import StepAt
+from usv_tui.session.store import Store
 from usv_tui.tui import text
 from usv_tui.tui.look import Look
 
@@ -28,47 +23,6 @@ WINDOWS = (100, 300, 1000, 3000, 10_000)
 PANES = ("log", "spread", "setup", "sweep")
 """What the lower pane can show."""
 _WHOLE_SPANS_S = (10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
-
-
-class ScreenStore(Protocol):
-    """What the screen asks of the session's store; all times are on the session's clock."""
-
-    def steps(self) -> Sequence[StepAt]:
-        """What a clock sweep has found so far; empty without one."""
-        ...
-
-    @property
-    def has_ended(self) -> bool:
-        """True when nothing more will be measured."""
-        ...
-
-    def snapshot(self, now_ns: int) -> Snapshot:
-        """Everything but the series."""
-        ...
-
-    def series(self, bench: int, from_ns: int, to_ns: int, limit: int) -> Series:
-        """The newest `limit` samples of a row within the stretch."""
-        ...
-
-    def bins(self, bench: int, from_ns: int, to_ns: int) -> BinSeries:
-        """The stretch in bins."""
-        ...
-
-    def telemetry(self, field: str, from_ns: int, to_ns: int) -> tuple[IntArray, FloatArray]:
-        """Times and values of `sm_mhz`, `temp_c` or `power_mw`."""
-        ...
-
-    def marks(self, from_ns: int, to_ns: int) -> Sequence[tuple[int, str]]:
-        """Where epochs begin."""
-        ...
-
-    def changes(self, bench: int, from_ns: int, to_ns: int) -> Sequence[tuple[int, str]]:
-        """Where the level of a row changed, and by how much."""
-        ...
-
-    def gaps(self, from_ns: int, to_ns: int) -> Sequence[tuple[int, int, str]]:
-        """Where measuring stood still."""
-        ...
 
 
 def key_of(row: RowView, snapshot: Snapshot) -> str:
@@ -162,7 +116,7 @@ class Scene:
     """What a pane draws from: one frozen snapshot, the series behind it, and the user's view."""
 
     snapshot: Snapshot
-    store: ScreenStore
+    store: Store
     view: ViewState
     look: Look
     now_ns: int

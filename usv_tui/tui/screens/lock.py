@@ -1,7 +1,6 @@
 """The lock dialog: what is known, what is advised, what it takes, and what it did."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from textual.strip import Strip
 
@@ -9,6 +8,7 @@ from usv_tui.clocks.target import offered_mhz
 from usv_tui.errors import ClockError
 from usv_tui.model import ClockState
 from usv_tui.report.wording import clock_words, cost_words
+from usv_tui.session.desk import ClockDesk
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.keys import LOCK
@@ -17,38 +17,13 @@ from usv_tui.tui.widgets import bar
 from usv_tui.tui.widgets.strips import QUANTITIES, value_of
 from usv_tui.units import Unit, fixed, in_unit, percent, time_unit
 
-
-class LockDesk(Protocol):
-    """Who locks clocks for the screen. The screen itself never touches a device."""
-
-    def lock(self, sm_mhz: int) -> None:
-        """Ask for a lock; what came of it arrives as a record.
-
-        Raises:
-            ClockError: refused, with the reason.
-        """
-        ...
-
-    def unlock(self) -> None:
-        """Give the clocks back.
-
-        Raises:
-            ClockError: it could not be done; the message has the command to type.
-        """
-        ...
-
-    def command(self, sm_mhz: int) -> str:
-        """What somebody with the rights would type; empty when there is nothing."""
-        ...
-
-
 NOT_AVAILABLE = "clock control is not available in this session"
 
 
 class LockDialog:
     """Chooses a clock among the supported ones; keeps what was before the lock."""
 
-    def __init__(self, desk: LockDesk | None) -> None:
+    def __init__(self, desk: ClockDesk | None) -> None:
         self._desk = desk
         self._chosen: int | None = None
         self._said = ""
