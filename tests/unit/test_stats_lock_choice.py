@@ -11,7 +11,7 @@ from usv_tui.model import Advice, Verdict
 from usv_tui.report.advice_text import advice_line, all_facts, short_text
 from usv_tui.sim.trace import trace
 from usv_tui.stats.analysis import Analyst
-from usv_tui.stats.lock_choice import next_step
+from usv_tui.stats.lock_choice import cycle_clock, lock_clock, next_step
 
 TABLE = tuple(range(210, 1981, 15))
 
@@ -116,3 +116,46 @@ def test_a_promise_is_kept(scenario: str) -> None:
         _, t_ns, seconds = locked.row(row["bench"])
         std = float(np.log(seconds[t_ns > 8 * S]).std())
         assert row["std_locked_low"] / 1.2 <= std <= 1.2 * row["std_locked"], row["bench"]
+
+
+def sawtooth(every: int = 1) -> np.ndarray:
+    """Climbs by 15 MHz from about 1600 to about 1720, then falls at once."""
+    rng = np.random.default_rng(3)
+    teeth = [np.arange(1605 - 15 * rng.integers(0, 2), 1725.0, 15.0) for _ in range(60)]
+    return np.concatenate(teeth)[::every]
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_a_lock_may_be_as_high_as_the_falls_of_a_limit_cycle_allow(every: int) -> None:
+    """Above the cycle's bottom, safely below the clocks from which it falls."""
+    mhz = sawtooth(every)
+    low = float(np.quantile(mhz, 0.05))
+    x = lock_clock(low, TABLE, cycle_mhz=cycle_clock(mhz, 15.0))
+
+    assert x is not None
+    assert 1605 < x < 0.985 * 1710
+    assert x > (lock_clock(low, TABLE) or 0)
+
+
+def test_a_cycle_between_two_clocks_is_locked_below_the_lower_one() -> None:
+    """A clock between two levels was never held: nothing speaks for it."""
+    mhz = np.tile(np.repeat([1590.0, 1650.0], 5), 40)
+
+    assert cycle_clock(mhz, 15.0) == 1590
+
+
+@pytest.mark.parametrize("kind", ["wave", "noise", "flutter", "smeared", "walk", "still"])
+def test_what_is_no_limit_cycle_is_taken_for_none(kind: str) -> None:
+    """A cap that moves, noise, a sensor that flutters or averages: the low percentile decides."""
+    rng = np.random.default_rng(4)
+    t = np.arange(400)
+    mhz = {
+        "wave": 1600 + 15 * np.round(4 * np.sin(t / 8)),
+        "noise": 1600 + 15 * np.round(np.convolve(rng.normal(0, 2, 409), np.ones(10) / 3, "valid")),
+        "flutter": np.resize(sawtooth(), 400) + 15 * rng.integers(-2, 3, 400),
+        "smeared": np.round(np.convolve(sawtooth(), np.ones(6) / 6, "valid") / 15) * 15,
+        "walk": 1600 + 15 * np.cumsum(rng.integers(-1, 2, 400)),
+        "still": np.full(400, 1600.0),
+    }[kind]
+
+    assert cycle_clock(mhz.astype(np.float64), 15.0) is None

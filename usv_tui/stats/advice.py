@@ -19,7 +19,7 @@ from usv_tui.stats.basics import FloatArray
 from usv_tui.stats.clock_effect import MIN_SPREAD, MIN_SPREAD_STEPS, UNSEEN
 from usv_tui.stats.drift import Trend, fires
 from usv_tui.stats.hidden import Hidden
-from usv_tui.stats.lock_choice import lock_clock
+from usv_tui.stats.lock_choice import X_MARGIN, cycle_clock, lock_clock
 
 MIN_WINDOW_S = 8.0
 MIN_ROUNDS = 120
@@ -123,6 +123,12 @@ class ClockEvidence:
     """The device is slower than its reported clock says."""
     under_load_mhz: FloatArray | None = field(default=None, compare=False)
     """The readings themselves, of the slowest partition: what a lock at X would not hold."""
+
+    @property
+    def cycle_mhz(self) -> float | None:
+        """The highest clock seen safely below every fall of a limit cycle; None without one."""
+        mhz = self.under_load_mhz
+        return None if mhz is None else cycle_clock(mhz, self.step_mhz)
 
     @property
     def gate(self) -> float:
@@ -331,9 +337,12 @@ def _advice(
             clock.supported_mhz,
             is_thermal=is_thermal,
             solo_low_mhz=inputs.solo_low_mhz,
+            cycle_mhz=None if clock.is_rare else clock.cycle_mhz,
         )
     if x is not None:
-        gains = [_with_misses(gain, clock, x) for gain in gains]
+        # A limit cycle above the lock is gone with it, and so are its falls.
+        below = min(float(x), X_MARGIN * (clock.low_mhz or x))
+        gains = [_with_misses(gain, clock, below) for gain in gains]
     best = max(gains, key=lambda g: g.effect * g.gain, default=None)
     shown = best if best is not None and best.gain > 0 else None
     effect = shown.row.effect if shown else None
@@ -349,7 +358,7 @@ def _advice(
     )
 
 
-def _with_misses(gain: _Gain, clock: ClockEvidence, x: int) -> _Gain:
+def _with_misses(gain: _Gain, clock: ClockEvidence, x: float) -> _Gain:
     """The promise, widened by the time in which the clock was below X and will be again."""
     effect, mhz = gain.row.effect, clock.under_load_mhz
     if mhz is None or mhz.size == 0 or effect.alpha is None or effect.std_locked is None:

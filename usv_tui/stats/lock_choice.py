@@ -13,6 +13,10 @@ from usv_tui.stats.witness import witnessed
 
 X_MARGIN = 0.99
 X_MARGIN_THERMAL = 0.97
+CYCLE_MOVES = 12
+"""Moves away from its lowest tenth that show that a clock only ever climbs there."""
+CYCLE_TAIL = 0.1
+"""Share of the falls that may go on for more than a reading: sensors that average smear them."""
 HELD_SHARE = 0.01
 """A lock is held when at most this share of the readings is below it."""
 VERIFY_S = 10.0
@@ -30,19 +34,40 @@ def lock_clock(
     *,
     is_thermal: bool = False,
     solo_low_mhz: Mapping[int, float] | None = None,
+    cycle_mhz: float | None = None,
 ) -> int | None:
     """The clock to lock at: the highest at or below 99 % (97 % if thermal) of the 5th percentile.
 
     Solo values, where there are some, speak for the hottest row, which must hold the clock alone.
-    None when the device supports nothing that low.
+    `cycle_mhz` is where a limit cycle stays above its falls: a lock takes these away, so that it
+    may be higher. None when the device supports nothing that low.
     """
-    lows = list((solo_low_mhz or {}).values())
+    margin = X_MARGIN_THERMAL if is_thermal else X_MARGIN
+    targets = [mhz * margin for mhz in (solo_low_mhz or {}).values()]
     if low_mhz is not None:
-        lows.append(low_mhz)
-    if not lows:
+        targets.append(margin * (low_mhz if is_thermal else max(low_mhz, cycle_mhz or 0.0)))
+    return floor_clock(min(targets), supported_mhz) if targets else None
+
+
+def cycle_clock(mhz: FloatArray, step_mhz: float) -> float | None:
+    """The highest clock seen safely below every fall of a limit cycle; None where there is none.
+
+    `mhz` are readings in order of time. A limit cycle climbs until it is over its limit and then
+    falls at once by several steps: from its lowest tenth it only ever climbs.
+    """
+    moved = np.abs(np.diff(mhz, prepend=math.inf)) > step_mhz / 2
+    turns = mhz[moved]
+    if turns.size < CYCLE_MOVES:
         return None
-    target = min(lows) * (X_MARGIN_THERMAL if is_thermal else X_MARGIN)
-    return floor_clock(target, supported_mhz)
+    start, change = turns[:-1], np.diff(turns)
+    falls = change < 0
+    from_low = start <= np.quantile(mhz, 0.1) + step_mhz / 2
+    if from_low.sum() < CYCLE_MOVES or (falls & from_low).any() or not falls.any():
+        return None
+    if (falls[1:] & falls[:-1]).sum() > CYCLE_TAIL * falls.sum():
+        return None
+    safe = mhz[mhz <= X_MARGIN * start[falls].min()]
+    return float(safe.max()) if safe.size else None
 
 
 def floor_clock(target_mhz: float, supported_mhz: Sequence[int]) -> int | None:
