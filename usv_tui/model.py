@@ -559,6 +559,13 @@ _NOTHING, _MUCH = 0.8, 0.5
 """
 
 
+def tells_gain(now: float | None, low: float | None, high: float | None) -> bool:
+    """Whether a promise says anything: not that of 5.2 % one is left between 0.2 % and 5.1 %."""
+    if not now or high is None:
+        return False
+    return high <= _NOTHING * now or (low is not None and low >= _MUCH * now)
+
+
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict, its evidence in numbers, and what to do."""
 
@@ -578,10 +585,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_gain_known(self) -> bool:
         """False for a promise that holds whether a lock does much or nothing."""
-        now, high, low = self.std_now, self.std_locked, self.std_locked_low
-        if not now or high is None:
-            return False
-        return high <= _NOTHING * now or (low is not None and low >= _MUCH * now)
+        return tells_gain(self.std_now, self.std_locked_low, self.std_locked)
 
 
 def is_usable(value: float | None) -> bool:

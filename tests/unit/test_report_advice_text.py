@@ -145,3 +145,38 @@ def test_codes_of_the_statistics_are_all_known():
     assert len(needs) > 4
     assert reasons <= set(words._REASONS)
     assert needs <= set(words._NEEDS)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (0.0021, 0.0520, "gain not known yet"),
+        (0.0500, 0.0520, "std 5.27 %"),
+        (0.0021, 0.0030, "std 5.27 %"),
+        (0.0100, 0.0300, "std 5.27 %"),
+    ],
+)
+def test_a_promise_of_anything_or_nothing_is_called_unknown(low, high, says):
+    """A range that holds whether the lock takes all of the std or none of it is no promise."""
+    advice = Advice(
+        verdict=Verdict.THROTTLED_POWER,
+        lock_mhz=1605,
+        std_now=0.0527,
+        std_locked_low=low,
+        std_locked=high,
+    )
+
+    assert says in advice_line(advice)
+    assert says in short_text(advice)
+    assert ("to 5.20" not in advice_line(advice)) or says.startswith("std")
+
+
+def test_a_lock_of_a_clock_that_stands_still_anyhow_is_not_worth_it():
+    """A thermal limit holds the clock at one value: a lock below it would only cost."""
+    evidence = {"clock_spread": 0.0, "clock_gate": 0.013, "clock_cost": 0.053}
+    advice = Advice(
+        verdict=Verdict.THROTTLED_THERMAL, lock_mhz=1620, std_now=0.008, evidence=evidence
+    )
+
+    assert "not worth it" in advice_line(advice)
+    assert "costs 5.3 %" in advice_line(advice)

@@ -79,6 +79,12 @@ def test_a_clock_that_moves_a_row_is_to_be_locked() -> None:
         (inputs(readings=39), Verdict.UNKNOWN, "few-readings"),
         (inputs(age_s=1.1), Verdict.UNKNOWN, "stale-telemetry"),
         (inputs(thermal_share=0.05), Verdict.THROTTLED_THERMAL, "thermal-limit"),
+        (inputs(thermal_share=0.5, temp_change_c=5.0), Verdict.WAIT, "warming"),
+        (
+            inputs((replace(HOT, trend=MOVES),), thermal_share=0.5, temp_change_c=3.0),
+            Verdict.WAIT,
+            "drift",
+        ),
         (inputs((replace(HOT, trend=MOVES), COOL)), Verdict.WAIT, "drift"),
         (inputs(trend=MOVES), Verdict.WAIT, "clock-drift"),
         (inputs(temp_change_c=4.0), Verdict.WAIT, "warming"),

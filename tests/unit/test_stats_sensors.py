@@ -261,3 +261,14 @@ def test_rows_that_pause_all_the_time_keep_their_readings() -> None:
     loaded = under_load(told_by, (busy_ns * S).astype(np.int64))
 
     assert loaded.t_ns.size > 0.7 * told_by.t_ns.size
+
+
+@pytest.mark.parametrize("card", ["h100", "rtx"])
+@pytest.mark.parametrize("seed", [3, 9])
+def test_rows_that_do_not_follow_a_clock_under_a_proven_limit(card: str, seed: int) -> None:
+    """The limit moves the clock, so that its spread is no flutter of the sensor: not the clock."""
+    last = told(SCENARIOS["memory-bound"], card, seed)
+
+    assert last.advice.verdict is Verdict.NOT_CLOCK
+    assert last.advice.reason == "rows-do-not-follow"
+    assert "flutters" not in last.advice.evidence

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.fakes import screen as fake
-from usv_tui.model import Ratio
+from usv_tui.model import ClockHold, ClockState, Ratio
 from usv_tui.tui.look import make_look
 from usv_tui.tui.view import Scene, ViewState
 from usv_tui.tui.widgets.bar import header
@@ -41,3 +41,24 @@ def test_an_interval_is_never_shown_as_nothing(half, words):
     ratio = Ratio(ratio=1.0, low=1.0 - half, high=1.0 + half)
 
     assert interval_text(ratio, look.glyphs).strip() == words
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 1), (80, 2), (160, 2)])
+def test_a_lock_that_was_refused_reads_unlocked_with_the_reason(width, height):
+    """Not `unknown`: what is known is that no lock of ours is on, and why."""
+    why = "refused: the driver refuses to lock clocks (needs root)"
+    clocks = ClockState(evidence=why, is_unmet=True)
+
+    lines = [line.text for line in header(scene(clocks=clocks), width, height)]
+
+    assert "unlocked" in lines[-1]
+    if height == 2:
+        assert f"clocks unlocked (refused{': the driver' * (width > 80)}" in lines[-1]
+
+
+@pytest.mark.parametrize("hold", [ClockHold.LOCKED, ClockHold.NOT_HELD, ClockHold.PENDING])
+def test_a_lock_is_in_the_header_of_the_smallest_screen(hold):
+    """Whether it is held is told where there is one line only, too."""
+    clocks = ClockState(hold=hold, locked_mhz=1605)
+
+    assert "1605 MHz" in header(scene(clocks=clocks), 80, 1)[0].text

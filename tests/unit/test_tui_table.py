@@ -372,3 +372,10 @@ def test_a_fast_row_beside_a_slow_one_keeps_its_digits():
 
     assert any("811388" in line for line in lines)
     assert any(" 1.02 " in line for line in lines)
+
+
+def test_the_table_under_a_sweep_says_that_it_is_of_one_visit(monkeypatch):
+    """Its figures are those of the last clock alone, easily taken for the result."""
+    monkeypatch.setattr(fake.FakeStore, "steps", lambda _: ["a clock"])
+
+    assert "benchmark last visit" in shown([MATH, FLASH])[0]

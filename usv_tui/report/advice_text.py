@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from usv_tui.model import Advice, Verdict
+from usv_tui.model import Advice, Verdict, tells_gain
 
 LINES = 4
 """Lines of evidence at most."""
@@ -143,8 +143,13 @@ def _behind(separator: str, text: str) -> str:
 
 
 def is_idle(advice: Advice) -> bool:
-    """The lock costs more than it brings."""
-    return advice.evidence.get("worth") is False
+    """The lock costs more than it brings: of a clock that stands still anyhow it brings nothing."""
+    evidence = advice.evidence
+    if evidence.get("worth") is False:
+        return True
+    spread, gate = _number(evidence.get("clock_spread")), _number(evidence.get("clock_gate"))
+    is_still = spread is not None and gate is not None and spread < gate
+    return advice.lock_mhz is not None and advice.std_locked is None and is_still
 
 
 def _gain(advice: Advice, names: Mapping[int, str] | None = None) -> str:
@@ -153,6 +158,8 @@ def _gain(advice: Advice, names: Mapping[int, str] | None = None) -> str:
     if now is None or high is None:
         return ""
     name = (names or {}).get(int(advice.evidence.get("gain_bench", -1)), "")
+    if not advice.is_gain_known:
+        return f"gain not known yet ({_ahead(name)}std {now * 100:.2f} %)"
     left = _range(_number(advice.std_locked_low), high)
     return f"{_ahead(name)}std {now * 100:.2f} % \N{RIGHTWARDS ARROW} {left}"
 
@@ -180,7 +187,8 @@ def _others(advice: Advice, names: Mapping[int, str]) -> str:
         if not now or high is None or bench == advice.evidence.get("gain_bench"):
             continue
         if abs(high / now - share) > 0.1:
-            left = _range(_number(row.get("std_locked_low")), high)
+            low = _number(row.get("std_locked_low"))
+            left = _range(low, high) if tells_gain(now, low, high) else "not known yet"
             name = names.get(bench, f"row {bench}")
             parts.append(f"{name} {now * 100:.2f} \N{RIGHTWARDS ARROW} {left}")
     return f"other rows: {', '.join(parts)}" if parts else ""

@@ -12,6 +12,7 @@ import numpy as np
 
 from usv_tui.model import Advice, ClockEffect, Drift, Ratio, StateWord
 from usv_tui.stats.advice import (
+    POWER_SHARE,
     AdviceInputs,
     Advisor,
     ClockEvidence,
@@ -233,7 +234,9 @@ class Analyst:
         told = clock_evidence(loaded, witness, age_s(readings, now_ns), readings)
         told = replace(
             told,
-            flutters=any(detail.flutters for detail in details),
+            # Under a limit that is proven the clock has a reason to move, if no row follows it.
+            flutters=any(detail.flutters for detail in details)
+            and max(limited.power or 0.0, limited.thermal or 0.0) < POWER_SHARE,
             hidden=self._hidden.update(loaded, from_ns, now_ns),
         )
         inputs = self._inputs(seen, row_trends, details, told, from_ns, now_ns)

@@ -18,8 +18,8 @@ from usv_tui.units import count, duration
 
 SIM = "SIM"
 """What is left of SIMULATED where there is no room."""
-_REASON = 36
-"""Columns of the reason why the clocks are not locked; the table has all of it."""
+_SHORT_REASON = 10
+"""Columns that are left, at least, of why the clocks are not locked; the table has all of it."""
 Item = tuple[int, str, Style]
 """Rank (the lower, the longer it stays), text and style."""
 
@@ -39,7 +39,7 @@ def header(scene: Scene, width: int, height: int) -> list[Strip]:
             f" {look.glyphs.alert} {look.own(look.text(banner))}", width, look.glyphs.ellipsis
         )
         return [first, text.strip([(words, look.bad)], width, look.bad)]
-    return [first, _line(_condition_items(scene), None, width, look, fill=look.base)]
+    return [first, _line(_condition_items(scene, width), None, width, look, fill=look.base)]
 
 
 def _line(
@@ -119,13 +119,14 @@ def _rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
 
 
-def _clock_item(rank: int, scene: Scene) -> Item:
+def _clock_item(rank: int, scene: Scene, width: int = 0) -> Item:
     look, clocks = scene.look, scene.snapshot.clocks
     is_bad = clocks.hold in (ClockHold.NOT_HELD, ClockHold.STUCK, ClockHold.FOREIGN)
     style = look.bad if is_bad else look.good if clocks.hold is ClockHold.LOCKED else look.base
     words = clock_words(clocks)
     if clocks.is_unmet:
-        words += f" ({text.clip(look.text(clocks.evidence), _REASON, look.glyphs.ellipsis)})"
+        room = max(_SHORT_REASON, width // 3 - _SHORT_REASON)
+        words += f" ({text.clip(look.text(clocks.evidence), room, look.glyphs.ellipsis)})"
         style = look.warn
     plain = (ClockHold.FREE, ClockHold.LOCKED, ClockHold.UNKNOWN)
     return (rank, f"clocks {words}" if clocks.hold in plain else words, style)
@@ -147,7 +148,7 @@ def _short_condition_items(scene: Scene) -> list[Item]:
     return items
 
 
-def _condition_items(scene: Scene) -> list[Item]:
+def _condition_items(scene: Scene, width: int) -> list[Item]:
     look, snapshot = scene.look, scene.snapshot
     items: list[Item] = [(1, look.text(_device_name(snapshot)), look.base)]
     numbers = numbers_text(snapshot)
@@ -160,7 +161,7 @@ def _condition_items(scene: Scene) -> list[Item]:
         items.append((5, "sensors paused", look.warn))
     elif snapshot.telemetry_state:
         items.append((6, look.text(snapshot.telemetry_state), look.warn))
-    items.append(_clock_item(3, scene))
+    items.append(_clock_item(3, scene, width))
     if snapshot.timer is not None:
         why = look.text(snapshot.timer.reason)
         items.append((5, f"timer {look.text(snapshot.timer.name)}", look.base))

@@ -18,10 +18,10 @@ def lines(scene: Scene, width: int, height: int) -> list[Strip]:
     names = {row.bench: scene.name(row)}
     said = sweep.render(steps, names, bench=row.bench, width=width - 2).splitlines()
     table = 3 + len(steps)
-    said = said[:table] + [part for line in said[table:] for part in text.wrap(line, width - 2)]
-    styles = [look.strong, look.dim, look.dim]
-    shown = [
-        text.strip([(f" {look.own(line)}", styles[i] if i < 3 else look.base)], width, look.base)
-        for i, line in enumerate(said)
-    ]
+    runs: list[text.Run] = []
+    for i, line in enumerate(said):
+        style = look.strong if i == 0 else look.dim if i < 3 else look.base
+        parts = [line] if 0 < i < table else text.wrap(line, width - 2)
+        runs += [(f" {look.own(part)}", style) for part in parts]
+    shown = [text.strip([run], width, look.base) for run in runs]
     return text.exactly(shown, width, height, look.base)

@@ -415,6 +415,8 @@ def _name_heading(
         parts.append(f"{first}-{first + len(shown) - 1}/{len(rows)}")
     if view.pattern:
         parts.append(f"/{look.text(view.pattern)}")
+    elif scene.store.steps():  # of a sweep, whose panel shows them all
+        parts.append("last visit")
     else:
         words = {
             WINDOW: f"last {scene.snapshot.window:,}",
