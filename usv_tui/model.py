@@ -445,6 +445,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     level: str = "info"
     """info, warn or error."""
     evidence: dict[str, Any] = {}
+    of_epoch: bool = False
+    """Judged from the samples since the last mark: at the next one its badge goes."""
 
 
 class StateWord(StrEnum):

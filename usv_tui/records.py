@@ -5,6 +5,8 @@ arrays of small integers: about ten bytes a sample.
 
 Schema history
   1  first version
+  2  what the user chose (baseline, window, pace) and what the run told of itself (progress, the
+     sensors' state) are records too
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +32,7 @@ from usv_tui.model import (
     TimerInfo,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -74,6 +76,8 @@ class Progress(Record, tag="progress", frozen=True):
     at_ns: Ns
     phase: str
     detail: str = ""
+    is_failure: bool = False
+    """It ended with something left undone that no row's error tells of."""
 
 
 class Fault(Record, tag="fault", frozen=True):
@@ -169,6 +173,11 @@ class Samples(Record, tag="s", frozen=True):
             and len(self.host_ns) in (0, n)
             and len(self.flags) in (0, n)
         )
+
+    @property
+    def end_ns(self) -> int:
+        """When its last window ended."""
+        return self.t0_ns + self.dt_ns[-1] + self.window_ns[-1] if self.dt_ns else self.t0_ns
 
     def inners(self) -> list[int]:
         """Calls per window of every slot."""
@@ -267,10 +276,46 @@ class Clocks(Record, tag="clocks", frozen=True):
 
 
 class Advised(Record, tag="advice", frozen=True):
-    """The lock advice has changed."""
+    """The lock advice has changed: in sessions of schema 1; since then the fold advises."""
 
     at_ns: Ns
     advice: Advice
+
+
+class Baseline(Record, tag="base", frozen=True):
+    """The user chose the row that all others are compared with."""
+
+    at_ns: Ns
+    bench: Index | None
+    """None: each group's own."""
+
+
+class Window(Record, tag="window", frozen=True):
+    """The user chose the size of the rolling window."""
+
+    at_ns: Ns
+    samples: Count
+
+
+class Paced(Record, tag="pace", frozen=True):
+    """The pace from now on."""
+
+    at_ns: Ns
+    spec: str
+
+
+class Headway(Record, tag="headway", frozen=True):
+    """How far a run with a goal is, in words."""
+
+    at_ns: Ns
+    words: str
+
+
+class Watching(Record, tag="watch", frozen=True):
+    """What the watcher of the sensors says of itself: empty when all is well."""
+
+    at_ns: Ns
+    state: str
 
 
 class Output(Record, tag="out", frozen=True):
@@ -308,6 +353,11 @@ AnyRecord = (
     | Gap
     | Clocks
     | Advised
+    | Baseline
+    | Window
+    | Paced
+    | Headway
+    | Watching
     | Output
     | Visit
     | End
@@ -409,6 +459,7 @@ __all__ = [
     "SCHEMA",
     "Advised",
     "AnyRecord",
+    "Baseline",
     "Bench",
     "BenchError",
     "Calibrated",
@@ -420,9 +471,11 @@ __all__ = [
     "Fault",
     "Flag",
     "Gap",
+    "Headway",
     "Mark",
     "Noted",
     "Output",
+    "Paced",
     "ProbeClock",
     "Progress",
     "Record",
@@ -433,6 +486,8 @@ __all__ = [
     "Telemetry",
     "Timing",
     "Visit",
+    "Watching",
+    "Window",
     "decode",
     "encode",
     "encode_batch",

@@ -14,6 +14,7 @@ from usv_tui.session import export
 from usv_tui.session.store import Store
 
 HEAD = [fake.start(), fake.row(0, "a"), fake.row(1, "b"), fake.row(2, "phase", parent=0)]
+HEAD += [fake.phase("measuring")]
 
 
 @st.composite
@@ -40,9 +41,7 @@ def everything_shown(stream):
     """All that export does with a session."""
     store = Store()
     store.apply(stream)
-    if store.last_sample_ns:
-        store.reopen_epoch()
-        store.analyse(store.last_sample_ns, is_final=True)
+    store.conclude()
     snapshot = store.snapshot(store.last_ns)
     texts = [table.render(snapshot), table.render(snapshot, markdown=True)]
     for kind in ("json", "csv"):

@@ -7,9 +7,8 @@ from tests.fakes import session as fake
 from tests.fakes.live import FakeWatcher, open_session
 from tests.fakes.session import BEGIN_NS, MS
 from usv_tui.errors import ExitCode
-from usv_tui.model import Advice, RowState, RunConfig, Verdict
+from usv_tui.model import RowState, RunConfig
 from usv_tui.records import (
-    Advised,
     BenchError,
     Chosen,
     Command,
@@ -26,7 +25,7 @@ from usv_tui.session import journal as journal_module
 from usv_tui.session.capture import OutputCapture
 from usv_tui.session.journal import Journal, read
 from usv_tui.session.store import Store
-from usv_tui.stats.analysis import Analysis
+from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.timesource import NS_PER_S
 
 ENDED = Progress(BEGIN_NS, "ended", "20 samples a row")
@@ -139,7 +138,7 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(journal, monkeypatch):
 
     said = [text for text in log(session, "error") if "no longer saved" in text]
     assert said == [f"the session is no longer saved to {journal.path}: the disk is full"]
-    assert session.store.journal_failure == said[0]
+    assert session.journal_failure == said[0]
     assert session.store.rows[0].t_ns.n > 0
     assert session.exit_code() is ExitCode.USAGE
 
@@ -596,47 +595,17 @@ def test_an_import_that_does_not_end_is_told_and_given_up():
 # -- what the statistics say
 
 
-def analysed(session, monkeypatch, **found):
-    """Let the statistics say something at every look."""
-    monkeypatch.setattr(
-        session.store, "analyse", lambda now_ns, is_final=False: Analysis(at_ns=now_ns, **found)
-    )
-
-
-def test_advice_is_on_record_when_it_changes(journal, monkeypatch):
-    """A verdict that stays the same is saved once, a new one again; at most once a second."""
-    session, source, clock = open_session(journal=journal)
-    measuring(source)
-    looks = []
-    advice = [Advice(verdict=Verdict.WAIT), Advice(verdict=Verdict.WAIT, std_now=0.01)]
-    advice += [Advice(verdict=Verdict.LOCK, lock_mhz=1305)] * 3
-
-    def analyse(now_ns, is_final=False):
-        looks.append(now_ns)
-        return Analysis(at_ns=now_ns, advice=advice[min(len(looks), len(advice)) - 1])
-
-    monkeypatch.setattr(session.store, "analyse", analyse)
-    for _ in range(44):
-        clock.advance(NS_PER_S // 10)
-        session.pump()
-    session.close("quit")
-
-    saved = [r.advice for r in read(journal.path) if isinstance(r, Advised)]
-    assert [(a.verdict, a.lock_mhz) for a in saved] == [(Verdict.WAIT, None), (Verdict.LOCK, 1305)]
-    assert min(b - a for a, b in pairwise(looks[:-1])) > NS_PER_S
-
-
 def test_a_control_row_that_differs_is_said_once_and_spoils_the_run(monkeypatch):
     """When the baseline differs from itself no ratio can be trusted: an error, and exit 6."""
     session, source, clock = open_session()
     source.queue += [*fake.two_rows(10)[1:], fake.row(2, "a (control)", control_of=0)]
     source.queue += fake.series(2, [fake.MS] * 10)
     session.pump()
-    analysed(session, monkeypatch, untrusted=(2,))
-    monkeypatch.setattr(Store, "analysis", property(lambda _: Analysis(untrusted=(2,))))
+    monkeypatch.setattr(Analyst, "update", lambda *_, **__: Analysis(untrusted=(2,)))
 
     for _ in range(5):
         clock.advance(2 * NS_PER_S)
+        source.queue += [fake.reading(clock.now_ns())]
         session.pump()
     source.last_words = [ENDED]
     session.close("")

@@ -104,7 +104,9 @@ def test_a_users_own_odd_numbers_are_null_too(value):
 def test_the_context_travels_with_the_numbers():
     """Device, timer, settings, seed, epochs, gaps, skipped things and completeness."""
     info = DeviceInfo(uuid="GPU-1", name="H100", kind="nvidia", driver="550")
-    store = session(Device(BEGIN_NS, info), End(BEGIN_NS + NS_PER_S, "SIGTERM", complete=False))
+    later = fake.series(0, [MS], BEGIN_NS + NS_PER_S // 2, round_=20)
+    end = End(BEGIN_NS + NS_PER_S, "SIGTERM", complete=False)
+    store = session(Device(BEGIN_NS, info), *later, end)
 
     data = as_json(store)
 

@@ -2,6 +2,7 @@ import dataclasses
 import math
 import random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,6 +35,7 @@ from usv_tui.records import (
     Fault,
     Gap,
     Output,
+    Paced,
     ProbeClock,
     Samples,
     Skip,
@@ -44,6 +46,7 @@ from usv_tui.report.columns import RATES
 from usv_tui.session.row_store import BIN_NS
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.session.store import Store
+from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.timesource import NS_PER_S
 
 SHORT = int(Flag.WARMUP), int(Flag.RAMP)
@@ -673,9 +676,16 @@ def test_a_mark_of_one_row_concerns_it_alone():
 
 def test_the_pace_follows_its_marks():
     """The header shows the pace in force, not the one of the command line."""
-    store = fold(fake.start(pace="steady"), fake.mark("pace burst:10,20"))
+    store = fold(fake.start(pace="steady"), Paced(BEGIN_NS, "burst:10,20"), fake.mark("pace x"))
 
     assert store.snapshot(0).pace == "burst:10,20"
+
+
+def test_sessions_of_schema_1_tell_the_pace_in_the_label_of_a_mark():
+    """They have no other place for it."""
+    first = msgspec.structs.replace(fake.start(pace="steady"), schema=1)
+
+    assert fold(first, fake.mark("pace burst:10,20")).snapshot(0).pace == "burst:10,20"
 
 
 def test_a_stall_counts_in_its_epoch():
@@ -881,6 +891,49 @@ def test_a_few_starved_windows_are_kept_and_leave_the_spread_alone():
     assert row.n_all == 100
     store.analyse(store.last_ns)
     assert "10 starved" in store.snapshot(store.last_ns).rows[0].badges
+
+
+def test_the_log_tells_an_advice_that_changes(monkeypatch):
+    """A verdict that stays the same is told once, a new one again; asked for once a second."""
+    looks = []
+    advice = [Advice(verdict=Verdict.WAIT), Advice(verdict=Verdict.WAIT, std_now=0.01)]
+    advice += [Advice(verdict=Verdict.LOCK, lock_mhz=1305)] * 9
+
+    def update(_self, _rows, _telemetry, now_ns, **_):
+        looks.append(now_ns)
+        return Analysis(at_ns=now_ns, advice=advice[len(looks) - 1])
+
+    monkeypatch.setattr(Analyst, "update", update)
+    store = fold(fake.start(), fake.row(0, "a"), fake.phase("measuring"))
+    for step in range(1, 45):
+        store.apply([fake.reading(BEGIN_NS + step * NS_PER_S // 10)])
+
+    told = [line.text for line in store.snapshot(0).log if line.text.startswith("advice")]
+    assert told == ["advice: wait", "advice: lock at 1305 MHz"]
+    assert looks == [BEGIN_NS + second * NS_PER_S for second in range(1, 5)]
+
+
+def test_in_an_old_epoch_the_statistics_are_asked_less_often(monkeypatch):
+    """A day is read back in minutes; a mark makes the looks frequent again."""
+    looks = []
+
+    def update(_self, _rows, _telemetry, now_ns, **_):
+        looks.append(now_ns)
+        return Analysis(at_ns=now_ns)
+
+    monkeypatch.setattr(Analyst, "update", update)
+    store = fold(fake.start(), fake.row(0, "a"), fake.phase("measuring"))
+    for second in range(7200):
+        store.apply([fake.reading(BEGIN_NS + second * NS_PER_S)])
+    before = len(looks)
+    store.apply([fake.mark("x", BEGIN_NS + 7200 * NS_PER_S)])
+    store.apply([fake.reading(BEGIN_NS + (7200 + k) * NS_PER_S) for k in range(10)])
+
+    steps = np.diff(looks[:before]) / NS_PER_S
+    assert steps[:590].max() == 1
+    assert steps[-100:].min() == steps.max() == 5
+    assert before < 3000
+    assert np.diff(looks[before - 1 :])[1:].max() == NS_PER_S
 
 
 def test_a_nominal_clock_is_no_evidence_that_the_clock_stands():

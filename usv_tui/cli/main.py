@@ -330,7 +330,7 @@ class _Plan:
             wall_unix_ns=time.time_ns(),
         )
         if args.no_telemetry:
-            session.store.telemetry_state = "off (--no-telemetry)"
+            session.no_telemetry("off (--no-telemetry)")
         session.set_window(args.window)
         session.want_baseline(args.baseline)
         if hasattr(args, "visits"):
@@ -339,9 +339,9 @@ class _Plan:
         if self._target is not None:
             session.goal = goal.Goal(self._target, args.max_time)
         if simulation is not None:
-            session.store.log(session.store.start_ns, "event", f"look for: {simulation.look_for}")
+            session.tell("look for", simulation.look_for)
         if self._save_note:
-            session.store.tell(session.store.start_ns, "warn", "not saved", self._save_note)
+            session.tell("not saved", self._save_note, "warn")
         if session.desk is not None:
             session.desk.on_wait = self._tell_wait
         source.start()
@@ -523,8 +523,8 @@ class _Plan:
                 say(fault.traceback)
         if session.desk is not None and session.desk.failure:
             say(f"usv-tui: CLOCKS NOT GIVEN BACK: {session.desk.failure}")
-        if session.store.journal_failure:
-            say(f"usv-tui: {session.store.journal_failure}")
+        if session.journal_failure:
+            say(f"usv-tui: {session.journal_failure}")
         elif self._journal is not None:
             mistake = session.fault is not None and code in (ExitCode.USAGE, ExitCode.NO_DEVICE)
             if mistake and not session.has_samples and args.save is None:

@@ -96,6 +96,7 @@ class Diagnosis:
                     bench=row.info.bench,
                     level="info" if "withdrawn" in evidence else "warn",
                     evidence=evidence,
+                    of_epoch=True,
                 )
                 for code, evidence in news
             ]
@@ -131,13 +132,15 @@ class Diagnosis:
             row.windows[revised[revised >= 0], 3] ^= _STALL
 
     def _restart(self, bench: int | None) -> None:
-        """A new epoch: what was seen before says nothing of what comes."""
+        """A new epoch: what was seen before says nothing of what comes, and is told anew."""
         self._take_in()
         for row in self._rows.values():
             if bench is None or row.info.bench == bench:
                 row.windows = row.windows[:0]
                 row.n = row.fresh = 0
                 row.stalls = StallFinder()
+                row.told.clear()
+                row.absent.clear()
 
     def _evidence(self, row: _Row) -> RowEvidence:
         window_ns, inner, host_ns, flags = row.windows.T

@@ -47,6 +47,7 @@ from usv_tui.records import (
     Gap,
     Mark,
     Noted,
+    Paced,
     Progress,
     Samples,
     Skip,
@@ -1110,6 +1111,7 @@ class Runner:
             self._note("bad pace", None, {"reason": str(error)}, level="warn")
             return
         self._ramp_until_ns = now_ns + _RAMP_NS
+        self._emit(Paced(now_ns, spec))
         self._emit(Mark(now_ns, f"pace {spec}"))
 
     def _switch(self, row: Row, *, is_on: bool) -> None:

@@ -129,10 +129,15 @@ class Bins:
         self._median.append(median)
         self._n.append(len(values))
 
-    def series(self, from_ns: int, to_ns: int) -> BinSeries:
-        """The closed bins that start within [from_ns, to_ns)."""
+    @property
+    def closed(self) -> int:
+        """How many bins are closed."""
+        return self._t.n
+
+    def series(self, from_ns: int, to_ns: int, most: int | None = None) -> BinSeries:
+        """The closed bins that start within [from_ns, to_ns), of the first `most` of all."""
         t = self._t.view()
-        a, b = np.searchsorted(t, (from_ns, to_ns))
+        a, b = np.searchsorted(t[:most], (from_ns, to_ns))
         return BinSeries(
             t[a:b],
             self._low.view()[a:b],

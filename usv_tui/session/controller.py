@@ -14,21 +14,25 @@ from usv_tui.diagnosis.roofline import roofline_from
 from usv_tui.diagnosis.while_running import Diagnosis
 from usv_tui.errors import ExitCode
 from usv_tui.gate import Gate
-from usv_tui.model import Advice, Notice, RunConfig
+from usv_tui.model import Notice, RunConfig
 from usv_tui.records import (
     SCHEMA,
-    Advised,
     AnyRecord,
+    Baseline,
     Chosen,
     Command,
     Device,
     End,
     Fault,
+    Headway,
     Mark,
     Noted,
     Output,
+    Progress,
     Start,
     Telemetry,
+    Watching,
+    Window,
 )
 from usv_tui.session.capture import OutputCapture
 from usv_tui.session.desk import ClockDesk
@@ -77,7 +81,9 @@ class LiveSession:
         wall_unix_ns: int = 0,
         time_source: TimeSource | None = None,
     ) -> None:
-        self.store = Store()
+        self.faults = Faults(self._tell_fault)
+        """What went wrong around the measurement."""
+        self.store = Store(self.faults.note)
         self.gate = gate
         self.fault: Fault | None = None
         """Why the worker could not go on, when that is so."""
@@ -97,10 +103,11 @@ class LiveSession:
         self._watcher: Poller | None = None
         self._watched: deque[AnyRecord] = deque()
         self._flushed_ns = 0
-        self._analysed_ns = 0
-        self._advised = Advice()
+        self._looks = 0
+        """How many of the statistics' answers have been acted upon."""
+        self._goal_ns = 0
+        self._watching = Watching(0, "")
         self._diagnosis = Diagnosis()
-        self._told_untrusted = False
         self._temp_sent: float | None = None
         self._watchdog = Watchdog(self.store, source, config, self._time.now_ns())
         self._is_paused = False
@@ -109,8 +116,6 @@ class LiveSession:
         self._has_ended = False
         self._wanted_baseline: str | None = None
         self._journal_failed = False
-        self.faults = Faults(self._tell_fault)
-        """What went wrong around the measurement."""
         self._told_faults: list[AnyRecord] = []
         self._fresh: list[AnyRecord] = []
         self._said: list[AnyRecord] = []
@@ -157,14 +162,15 @@ class LiveSession:
             self._go_on_sweeping(now_ns)
         with self.faults.around("the baseline"):
             self._find_baseline(now_ns)
-        if now_ns - self._analysed_ns > NS_PER_S and self.store.phase == "measuring":
-            self._analyse(now_ns)
+        self._act(now_ns)
+        with self.faults.around("the target"):
+            self._look_at_goal(now_ns)
         if self._watcher is not None:
             self._let_rest(self._watcher, now_ns)
-            self.store.telemetry_state = self._watcher.state()
+            self._tell_watching(self._watcher.state(), now_ns)
         self.save()
         if self.journal is not None:
-            self._look_at_journal(now_ns)
+            self._look_at_journal()
         told, self._told_faults = self._told_faults, []
         self._take(told)
         return bool(derived) or self._fresh_total > seen
@@ -172,8 +178,6 @@ class LiveSession:
     def _fold(self, records: Sequence[AnyRecord]) -> None:
         """What the worker and the sensors say, and what follows from it at once."""
         for record in records:
-            with self.faults.around("the diagnosis"):
-                self._diagnosis.apply(record)
             if isinstance(record, Chosen):
                 self._watch(record)
                 self._diagnosis.know(roofline_from(record.identity))
@@ -193,6 +197,9 @@ class LiveSession:
         self._apply(records)
 
     def _apply(self, records: Sequence[AnyRecord]) -> None:
+        for record in records:
+            with self.faults.around("the diagnosis"):
+                self._diagnosis.apply(record)
         try:
             self.store.apply(records)
         except Exception as error:  # noqa: BLE001  the rest of them must not be lost with one
@@ -248,7 +255,7 @@ class LiveSession:
         if sweep is None or desk is None or sweep.is_over or self.store.has_ended:
             return
         self._take(list(sweep.look(self.store, desk, now_ns)))
-        self.store.progress = sweep.progress
+        self._tell_headway(sweep.progress, now_ns)
         if not sweep.is_over:
             return
         error = sweep.fault()
@@ -266,51 +273,42 @@ class LiveSession:
             self._is_resting = rests
             (watcher.pause if rests else watcher.resume)()
 
-    def _analyse(self, now_ns: int, *, is_final: bool = False) -> None:
-        self._analysed_ns = now_ns
-        analysis = self.store.analysis
-        with self.faults.around("the statistics"):
-            analysis = self.store.analyse(now_ns, is_final=is_final)
+    def _act(self, now_ns: int, *, is_final: bool = False) -> None:
+        """Do what follows from the statistics' latest answer."""
+        if self.store.looks == self._looks and not is_final:
+            return
+        self._looks = self.store.looks
         with self.faults.around("the diagnosis"):
             rows = len(self.store.rows) if is_final else _ROWS_A_LOOK
             found = self._diagnosis.look(now_ns, rows)
             if found:
                 self._take([Noted(notice) for notice in found])
         with self.faults.around("the advice"):
-            self._look_at_advice(analysis.advice, now_ns, is_final=is_final)
-        with self.faults.around("the target"):
-            self._look_at_goal(now_ns, is_final=is_final)
-        with self.faults.around("the control row"):
-            self._look_at_control(analysis.untrusted, now_ns)
+            if self.desk is not None and not self.store.has_ended:
+                self.desk.is_starved = self.store.is_starved
+                self.desk.on_advice(self.store.advice)
 
-    def _look_at_advice(self, advice: Advice, now_ns: int, *, is_final: bool) -> None:
-        if self.desk is not None and not is_final:
-            self.desk.is_starved = self.store.is_starved
-            self.desk.on_advice(advice)
-        if (advice.verdict, advice.lock_mhz) != (self._advised.verdict, self._advised.lock_mhz):
-            self._advised = advice
-            self._take([Advised(now_ns, advice)])
+    def _look_at_goal(self, now_ns: int) -> None:
+        is_due = now_ns - self._goal_ns > NS_PER_S and self.store.phase == "measuring"
+        if self.goal is None or self.outcome is not None or not is_due:
+            return
+        self._goal_ns = now_ns
+        self.outcome = self.goal.look(self.store, now_ns)
+        self._tell_headway(self.goal.progress, now_ns)
+        if self.outcome is not None:
+            self._source.command(Command("stop", self.outcome.reason))
 
-    def _look_at_goal(self, now_ns: int, *, is_final: bool) -> None:
-        if self.goal is not None and not is_final and self.outcome is None:
-            self.outcome = self.goal.look(self.store, now_ns)
-            self.store.progress = self.goal.progress
-            if self.outcome is not None:
-                self._source.command(Command("stop", self.outcome.reason))
+    def _tell_headway(self, words: str, now_ns: int) -> None:
+        if words != self.store.progress:
+            self._take([Headway(now_ns, words)])
 
-    def _look_at_control(self, untrusted: Sequence[int], now_ns: int) -> None:
-        if untrusted and not self._told_untrusted:
-            self._told_untrusted = True
-            ratio = self.store.rows[untrusted[0]].ratio
-            values = {} if ratio is None else {"low": ratio.low, "high": ratio.high}
-            notice = Notice(
-                code="control differs",
-                at_ns=now_ns,
-                bench=untrusted[0],
-                level="error",
-                evidence=values,
-            )
-            self._take([Noted(notice)])
+    def _tell_watching(self, state: str, now_ns: int) -> None:
+        """A change at once, an age that grows once a second."""
+        told = self._watching
+        is_news = not (state and told.state) or now_ns - told.at_ns >= NS_PER_S
+        if (state != told.state and is_news) or not told.at_ns:
+            self._watching = Watching(now_ns, state)
+            self._take([self._watching])
 
     def _take(self, records: Sequence[AnyRecord]) -> None:
         """Fold records in behind all that came before: in the order in which they are saved."""
@@ -354,12 +352,11 @@ class LiveSession:
             self._temp_sent = temp_c
             self._source.command(Command("temp", f"{temp_c:g}"))
 
-    def _look_at_journal(self, now_ns: int) -> None:
+    def _look_at_journal(self) -> None:
         assert self.journal is not None
         if self.journal.failure and not self._journal_failed:
             self._journal_failed = True
-            self.store.journal_failure = self.journal.failure
-            self.store.tell(now_ns, "error", "journal", self.journal.failure)
+            self.tell("journal", self.journal.failure, "error")
 
     # -- what a user may do
 
@@ -387,11 +384,11 @@ class LiveSession:
 
     def set_baseline(self, bench: int | None) -> None:
         """Compare all rows with this one; None: with their group's own."""
-        self.store.baseline = bench
+        self._take([Baseline(self._time.now_ns(), bench)])
 
     def set_window(self, samples: int) -> None:
         """Size of the rolling window."""
-        self.store.window = max(3, min(samples, MAX_WINDOW))
+        self._take([Window(self._time.now_ns(), max(3, min(samples, MAX_WINDOW)))])
 
     def want_baseline(self, name: str | None) -> None:
         """Compare all rows with the row of this name as soon as it is known.
@@ -419,6 +416,17 @@ class LiveSession:
             self.fault = self.fault or fault
             self._take([fault])
             self._source.command(Command("stop", fault.message))
+
+    def tell(self, code: str, reason: str, level: str = "info") -> None:
+        """Something to be said of the session, in words already."""
+        notice = Notice(
+            code=code, at_ns=self._time.now_ns(), level=level, evidence={"reason": reason}
+        )
+        self._take([Noted(notice)])
+
+    def no_telemetry(self, why: str) -> None:
+        """There will be none."""
+        self._tell_watching(why, self._time.now_ns())
 
     def mark(self, label: str) -> None:
         """Begin a new epoch."""
@@ -464,23 +472,28 @@ class LiveSession:
         try:
             with self.faults.around("the end"):
                 self.pump()
-            if self.has_samples:
-                # As of the last sample, so that the session says the same when it is read back.
-                self.store.reopen_epoch()
-                self._analyse(self.store.last_sample_ns, is_final=True)
         finally:
-            self._take(self._told_faults)
             complete = self.store.has_ended and self.fault is None and is_over and not reason
-            why = self.store.stop_reason if self.store.has_ended and reason == "" else reason
-            self._take([End(self._time.now_ns(), why or "quit", complete)])
+            why = reason or self.store.stop_reason or "quit"
+            if not self.store.has_ended:
+                self._take([Progress(self._time.now_ns(), "ended", why)])
+            if self.has_samples:
+                self._act(self._time.now_ns(), is_final=True)
+            self._take(self._told_faults)
+            self._take([End(self._time.now_ns(), why, complete)])
             if self.journal is not None:
                 self.journal.close()
-                self._look_at_journal(self._time.now_ns())
+                self._look_at_journal()
         return is_over and gave_back
 
     def final_snapshot(self) -> Snapshot:
         """The session as it ended."""
         return self.store.snapshot(self.store.last_ns)
+
+    @property
+    def journal_failure(self) -> str:
+        """Why the session is not saved to its end; empty while it is."""
+        return "" if self.journal is None else self.journal.failure
 
     @property
     def has_samples(self) -> bool:
@@ -495,7 +508,7 @@ class LiveSession:
             return ExitCode(self.fault.exit_code)
         if self.store.fatal:
             return ExitCode.WORKER_LOST
-        if self.store.journal_failure:
+        if self.journal_failure:
             return ExitCode.USAGE
         store = self.store
         if store.failed or store.refused or store.unsampled or not self.has_samples:

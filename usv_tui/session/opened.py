@@ -34,9 +34,7 @@ def open_session(path: Path) -> Opened:
     store.apply(journal.read(path))
     if not store.start_ns:
         raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")
-    if store.last_sample_ns:
-        store.reopen_epoch()
-        store.analyse(store.last_sample_ns, is_final=True)
+    store.conclude()  # it may have been cut before its end
     return Opened(path, store, store.snapshot(store.last_ns))
 
 

@@ -19,7 +19,7 @@ from usv_tui.session.columns import Bins, Column, Recent
 from usv_tui.session.snapshot import FloatArray, IntArray
 from usv_tui.stats.inputs import RowData
 from usv_tui.stats.rolling import LogHistogram, Stats, summary
-from usv_tui.stats.segments import Change
+from usv_tui.stats.segments import Change, change_points
 from usv_tui.stats.stalls import StallFinder
 from usv_tui.telemetry.energy import EnergyPerCall, RowWindows
 from usv_tui.timesource import NS_PER_S
@@ -44,6 +44,11 @@ class RowStore:
         self.traceback = ""
         self.calibrated: Calibrated | None = None
         self.badges: dict[str, str] = {}
+        """Self-diagnosis by code, as long as the row lives."""
+        self._of_epoch: dict[str, tuple[str, int]] = {}
+        """Badges of an epoch, and when they were told."""
+        self.epoch_ns = 0
+        """When the epoch began."""
         self.t_ns = Column(np.int64)
         self.window_ns = Column(np.int64)
         self.round = Column(np.int32)
@@ -77,15 +82,16 @@ class RowStore:
         self._stats_key: tuple[int, int] | None = None
         self._rolling = Stats()
         self._whole = Stats()
+        self._is_refreshed = False
+        """Whether `refresh` has seen anything of this epoch."""
         self._uncounted: list[FloatArray] = []
         """Values that the histogram has not taken in yet."""
-        self._whole_at = (0, 0)
-        """Time and sample count of the last look at the whole epoch."""
-        self.changes: list[Change] = []
-        """Where the level changed, as far as looked for."""
-        self.changes_ns = 0
-        self._trend: tuple[float, ...] = ()
-        self._trend_ns = 0
+        self._changes: tuple[tuple[int, int], list[Change]] = ((0, 0), [])
+        """Where the level changed, and what of the row that was looked for in."""
+        self._bins_seen = 0
+        """Closed bins in which changes of level are looked for."""
+        self.trend: tuple[float, ...] = ()
+        """Medians of the last minute in equal bins, NaN where nothing was measured."""
 
     def add(
         self,
@@ -142,7 +148,8 @@ class RowStore:
             self._aside.extend(seconds[at])
             self._aside_at.extend(before.astype(np.float64))
             self._n_aside += len(at)
-            self._aside_s += float(seconds[at].sum())
+            for value in seconds[at].tolist():  # one by one: in whatever lots they come
+                self._aside_s += value
         self._n_shown += len(values)
 
     def _take_again(self) -> None:
@@ -156,7 +163,6 @@ class RowStore:
         self._aside_s = 0.0
         self.histogram = LogHistogram()
         self._uncounted = []
-        self._whole_at = (0, 0)
         self._by_flags = np.bincount(flags, minlength=_FLAG_SETS)
         self._take(flags, self.seconds(start))
 
@@ -221,13 +227,13 @@ class RowStore:
         """How many windows the host was late for; empty for none."""
         return f"{self._n_starved} starved" if self._n_starved else ""
 
-    def start_epoch(self) -> None:
+    def start_epoch(self, at_ns: int) -> None:
         """Statistics forget; the samples stay."""
+        self.epoch_ns = at_ns
         self.epoch_start = self.t_ns.n
         self.recent.clear()
         self.histogram = LogHistogram()
         self._uncounted = []
-        self._whole_at = (0, 0)
         self._by_flags = np.zeros(_FLAG_SETS, np.int64)
         self._stalls = StallFinder()
         self._aside.clear()
@@ -240,10 +246,12 @@ class RowStore:
         self.energy = EnergyPerCall(None, "")
         self._stats_key = None
         self._rolling = self._whole = Stats()
+        self._is_refreshed = False
+        self._bins_seen = 0
 
     def reopen(self, from_ns: int) -> None:
         """Take the statistics up again from an earlier moment."""
-        self.start_epoch()
+        self.start_epoch(from_ns)
         self.epoch_start = int(np.searchsorted(self.t_ns.view(), from_ns))
         self._by_flags = np.bincount(
             self.flags.view(self.epoch_start).astype(np.int64), minlength=_FLAG_SETS
@@ -279,25 +287,71 @@ class RowStore:
             self.inner.view(start)[good].astype(np.int64),
         )
 
-    def statistics(
-        self, window: int, now_ns: int, *, is_final: bool = False
-    ) -> tuple[Stats, Stats]:
-        """Rolling and whole-epoch statistics; computed only when there is something new.
+    def statistics(self, window: int) -> tuple[Stats, Stats]:
+        """Rolling statistics, and those of the whole epoch as of the last `refresh`.
 
-        The whole epoch moves slowly: it is looked at when 2 % of samples or half a second came on.
+        Until the first of them in an epoch they are of what there is.
         """
         key = (self.t_ns.n, window)
         if key != self._stats_key:
             self._stats_key = key
             self._rolling = self._with_asides(summary(self.recent.last(window)), window)
-        looked_ns, n = self._whole_at
-        grown = self.t_ns.n - n
-        if self._uncounted and (is_final or grown * 50 >= n or now_ns - looked_ns >= NS_PER_S // 2):
-            self._whole_at = (now_ns, self.t_ns.n)
-            self.histogram.add(np.concatenate(self._uncounted))
-            self._uncounted = []
-            self._whole = self._with_asides(self.histogram.summary())
+            if not self._is_refreshed:
+                self._whole = self._of_all(LogHistogram())
         return self._rolling, self._whole
+
+    def count_between(self, from_ns: int, to_ns: int) -> int:
+        """How many samples began within [from, to)."""
+        a, b = np.searchsorted(self.t_ns.view(), (from_ns, to_ns))
+        return int(b - a)
+
+    def refresh(self, now_ns: int, start_ns: int) -> None:
+        """Look at what moves slowly: the whole epoch's statistics, the trend, changes of level."""
+        if self._uncounted:
+            self._is_refreshed = True
+            self._whole = self._of_all(self.histogram)
+            self._uncounted = []
+        self._draw_trend(now_ns, start_ns)
+        self._bins_seen = self.bins.closed
+
+    def _of_all(self, histogram: LogHistogram) -> Stats:
+        """What a histogram holds together with what it does not hold yet."""
+        if self._uncounted:
+            histogram.add(np.concatenate(self._uncounted))
+        return self._with_asides(histogram.summary())
+
+    def changes(self) -> list[Change]:
+        """Moments of the epoch at which the level changed."""
+        key = (self.epoch_ns, self._bins_seen)
+        if key != self._changes[0]:
+            bins = self.bins.series(self.epoch_ns, 1 << 62, self._bins_seen)
+            self._changes = key, change_points(bins.t_ns, bins.median_s)
+        return self._changes[1]
+
+    # -- badges
+
+    def told(self, code: str, badge: str, at_ns: int | None) -> None:
+        """Self-diagnosis has found something; with a time it holds for the epoch alone."""
+        if at_ns is None:
+            self.badges[code] = badge
+        else:
+            self._of_epoch[code] = badge, at_ns
+
+    def take_back(self, code: str) -> None:
+        """What was found has not shown again."""
+        self.badges.pop(code, None)
+        self._of_epoch.pop(code, None)
+
+    def is_told(self, code: str) -> bool:
+        """Self-diagnosis says so of the row, or of its epoch."""
+        of_epoch = self._of_epoch.get(code)
+        return code in self.badges or (of_epoch is not None and of_epoch[1] >= self.epoch_ns)
+
+    @property
+    def all_badges(self) -> tuple[str, ...]:
+        """Of the row, of the epoch, and of the statistics."""
+        of_epoch = [badge for badge, at_ns in self._of_epoch.values() if at_ns >= self.epoch_ns]
+        return (*self.badges.values(), *of_epoch, *self.found.values())
 
     def _with_asides(self, of: Stats, window: int | None = None) -> Stats:
         """Statistics whose mean counts everything: of the last `window` samples, or the epoch."""
@@ -318,20 +372,16 @@ class RowStore:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(window > 0, window / (inner * 1e9), np.nan)
 
-    def trend(self, now_ns: int, start_ns: int) -> tuple[float, ...]:
-        """Medians of the last minute in equal bins, NaN where nothing was measured."""
+    def _draw_trend(self, now_ns: int, start_ns: int) -> None:
         from_ns = max(start_ns, now_ns - TREND_NS)
         n = min(TREND_BINS, max(1, int((now_ns - from_ns) // BIN_NS)))
-        # Nothing is seen of a shift by less than half a bin.
-        if self._trend and abs(now_ns - self._trend_ns) < (now_ns - from_ns) // (2 * n):
-            return self._trend
         bins = self.bins.series(from_ns - from_ns % BIN_NS, now_ns)
         if not len(bins.t_ns):
-            return ()
+            self.trend = ()
+            return
         slot = np.minimum((bins.t_ns - from_ns).clip(0) * n // max(1, now_ns - from_ns), n - 1)
         total = np.bincount(slot, weights=bins.median_s, minlength=n)
         count = np.bincount(slot, minlength=n)
         with np.errstate(divide="ignore", invalid="ignore"):
             means = np.where(count > 0, total / count, np.nan)
-        self._trend, self._trend_ns = tuple(means.tolist()), now_ns
-        return self._trend
+        self.trend = tuple(means.tolist())

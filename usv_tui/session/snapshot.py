@@ -175,8 +175,6 @@ class Snapshot:
     complete: bool = False
     banner: str = ""
     """What makes the numbers worthless or ended the run; shown first and in alarm."""
-    overheads: dict[str, float] = field(default_factory=dict)
-    """Shares of wall time: gate, flush, idle; and poll_ns."""
 
     def row(self, bench: int | None) -> RowView | None:
         """The row with this id."""

@@ -1,16 +1,20 @@
 """The fold: records in, `Snapshot` and series out. Owned by one thread, the front end's.
 
+All that is shown follows from the records alone, in whatever lots they come and however often one
+looks: what the statistics say is asked at beats of the session's own clock, as the records tell it.
+So a session says the same live, when it is exported, and in a fold that stops at any record.
+
 Raw samples are kept whole; everything that is shown is derived from bounded state, so that a frame
 costs the same after an hour as after a second.
 """
 
 import dataclasses
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from usv_tui import plain
@@ -20,6 +24,7 @@ from usv_tui.model import (
     ClockState,
     DeviceInfo,
     Flag,
+    Notice,
     Reading,
     RowState,
     RunConfig,
@@ -30,6 +35,7 @@ from usv_tui.model import (
 from usv_tui.records import (
     Advised,
     AnyRecord,
+    Baseline,
     Bench,
     BenchError,
     Calibrated,
@@ -39,9 +45,11 @@ from usv_tui.records import (
     End,
     Fault,
     Gap,
+    Headway,
     Mark,
     Noted,
     Output,
+    Paced,
     ProbeClock,
     Progress,
     Samples,
@@ -51,43 +59,49 @@ from usv_tui.records import (
     Telemetry,
     Timing,
     Visit,
+    Watching,
+    Window,
     time_of,
 )
 from usv_tui.report.wording import clock_words, cost_words
 from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, TelemetryColumns
-from usv_tui.session.row_store import BIN_NS, RowStore
+from usv_tui.session.row_store import BIN_NS, MAX_WINDOW, RowStore
 from usv_tui.session.snapshot import (
     BinSeries,
     EpochView,
     FloatArray,
     IntArray,
-    LogLine,
     RowView,
     Series,
     Snapshot,
 )
 from usv_tui.session.sweep import StepAt, steps_of
-from usv_tui.session.told import Notes
+from usv_tui.session.told import Log
 from usv_tui.session.wording import sentence
 from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import Probe, TelemetryData
 from usv_tui.stats.pairs import Interval
 from usv_tui.stats.rolling import Stats
-from usv_tui.stats.segments import change_points
 from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.telemetry.energy import energy_per_call
 from usv_tui.telemetry.sensors import confirmed_reasons
 from usv_tui.timesource import NS_PER_S
 
 DEFAULT_WINDOW = 1_000
-_LOG_LINES = 2_000
 _RATE_NS = 2 * NS_PER_S
 _ENERGY_NS = 60 * NS_PER_S
 _ENERGY_ROWS = 4
-_CHANGES_NS = 2 * NS_PER_S
 _PROBE_NEAR_NS = NS_PER_S // 5
 _LOOK_BACK_NS = 60 * NS_PER_S
+BEAT_NS = NS_PER_S
+"""How often one looks at what moves slowly, and the statistics are asked …"""
+_SLOWER = 600
+"""… or every 600th of an epoch's age, when that is longer: a day is read back in minutes …"""
+_SLOWEST_NS = 5 * NS_PER_S
+"""… and at least this often."""
+_NOT_IN_THE_BANNER = ("journal",)
+_PACE_LABEL = "pace "
 
 
 NOT_WHOLE = ("damaged session", "joined sessions")
@@ -97,7 +111,9 @@ NOT_WHOLE = ("damaged session", "joined sessions")
 class Store:
     """All that is known of a session. `apply` folds records in; the rest reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_fault: Callable[[str, Exception], object] | None = None) -> None:
+        """`on_fault` is told of errors of ours in the statistics; without it they are raised."""
+        self._on_fault = on_fault
         self.rows: dict[int, RowStore] = {}
         self.telemetry_columns = TelemetryColumns()
         self.probe_t_ns = Column(np.int64)
@@ -106,19 +122,23 @@ class Store:
         self.window = DEFAULT_WINDOW
         self.baseline: int | None = None
         self.failed = False
-        """What was asked for by name and cannot be timed, with the reasons."""
         self.fatal = ""
-        self.journal_failure = ""
         self._fault = ""
         self._distortion = ""
         self.progress = ""
-        self.telemetry_state: str | None = None
+        self.looks = 0
+        """How often the statistics were asked."""
+        self._telemetry_state: str | None = None
         """What the watcher says of itself, while there is one."""
+        self._beat_ns = self._look_ns = 0
+        """When to look at what moves slowly, and when to ask the statistics."""
+        self._concluded: tuple[object, ...] = ()
+        """What had been measured when the end's figures were made."""
+        self._told_advice = (Advice().verdict, Advice().lock_mhz)
+        self._has_told_untrusted = False
         self.visits: list[Visit] = []
         """Of a clock sweep."""
         self._steps: list[StepAt] = []
-        self._steps_n = 0
-        self.overheads: dict[str, float] = {}
         self.last_sample_ns = 0
         self.last_ns = 0
         """The latest time that any record tells of."""
@@ -128,7 +148,6 @@ class Store:
         self._timer: TimerInfo | None = None
         self._device: DeviceInfo | None = None
         self._reading: Reading | None = None
-        self._raw_reasons: int | None = None
         self._clocks = ClockState()
         self._clocks_during = ClockState()
         """The last state of a lock of ours in this epoch."""
@@ -139,19 +158,16 @@ class Store:
         self.is_whole = True
         """False for a file that lacks a part of its session, or holds more than one."""
         self._skipped: list[Skipped] = []
-        self._log: deque[LogLine] = deque(maxlen=_LOG_LINES)
-        self._log_total = 0
+        self._log = Log()
         self._threads: dict[str, Any] = {}
         """How many threads the framework computes with: known to the worker alone."""
-        self._notes = Notes()
         self._epochs: list[EpochView] = []
         self._gaps: list[tuple[int, int, str]] = []
         self._marks: list[tuple[int, str]] = []
         self._rounds = 0
         self._samples = 0
-        self._rate: deque[tuple[int, int]] = deque()
-        self._reason_counts: Counter[str] = Counter()
-        self._reason_total = 0
+        self._first_sample_ns: int | None = None
+        self._reasons = _Reasons()
         self._energy_turn = 0
         self._analyst = Analyst()
         self._analysis = Analysis()
@@ -165,14 +181,57 @@ class Store:
             if isinstance(record, Samples):
                 if record.bench:
                     blocks.append(record)
-                continue
+                if record.end_ns < self._beat_ns:
+                    continue
             if blocks:
                 self._add_samples(blocks)
                 blocks = []
-            self._apply_one(record)
-            self.last_ns = max(self.last_ns, time_of(record))
+            if not isinstance(record, Samples):
+                self._apply_one(record)
+                self.last_ns = max(self.last_ns, time_of(record))
+            if self.last_ns >= self._beat_ns:
+                self._beat()
         if blocks:
             self._add_samples(blocks)
+
+    def _beat(self) -> None:
+        """Look at what moves slowly; the beats are even, on the session's clock."""
+        now_ns = self.last_ns
+        self._beat_ns = now_ns - (now_ns - self.start_ns) % BEAT_NS + BEAT_NS
+        self._refresh()
+        if now_ns < self._look_ns or self.phase != "measuring":
+            return
+        age_ns = now_ns - self._epoch_ns
+        self._look_ns = self._beat_ns - BEAT_NS + min(max(BEAT_NS, age_ns // _SLOWER), _SLOWEST_NS)
+        self._ask(now_ns, is_final=False)
+
+    def _refresh(self) -> None:
+        for row in self.rows.values():
+            row.refresh(self.last_ns, self.start_ns)
+
+    def _ask(self, now_ns: int, *, is_final: bool) -> None:
+        """Ask the statistics; an error of ours there costs this answer and nothing else."""
+        self.looks += 1
+        try:
+            self.analyse(now_ns, is_final=is_final)
+        except Exception as error:
+            if self._on_fault is None:
+                raise
+            self._on_fault("the statistics", error)
+
+    def conclude(self) -> None:
+        """Nothing more will be measured: the figures of everything, as of the last sample.
+
+        Happens by itself when the run ends; again when something has changed since.
+        """
+        if not self.last_sample_ns:
+            return
+        self.reopen_epoch()
+        known = (self.last_sample_ns, self._samples, len(self._marks), self.baseline)
+        if known != self._concluded:
+            self._concluded = known
+            self._refresh()
+            self._ask(self.last_sample_ns, is_final=True)
 
     def _add_samples(self, blocks: Sequence[Samples]) -> None:
         bench, t_ns, window, inner, flags, host = [], [], [], [], [], []
@@ -209,77 +268,95 @@ class Store:
                 all_flags[index],
                 None if hosts is None else hosts[index],
             )
+        if self._first_sample_ns is None:
+            self._first_sample_ns = int(times.min())
         self._rounds = max(self._rounds, int(all_rounds.max()) + 1)
-        self.last_sample_ns = int((times + windows).max())
+        self.last_sample_ns = max(self.last_sample_ns, int((times + windows).max()))
         self.last_ns = max(self.last_ns, self.last_sample_ns)
 
     def _apply_one(self, record: AnyRecord) -> None:
-        if isinstance(record, Telemetry):
-            self._add_reading(record.reading)
-        elif isinstance(record, Output):
-            self.log(record.at_ns, "out", record.text)
-        elif isinstance(record, Start):
-            self._start = record
-            self._epochs = [EpochView(0, "start", record.at_ns, None)]
-            self._pace = record.config.pace
-        elif isinstance(record, Chosen):
-            self._chosen = record
-            self.log(record.at_ns, "event", f"device {record.device}: {record.reason}")
-        elif isinstance(record, Progress):
-            self._on_progress(record)
-        elif isinstance(record, Timing):
-            self._timer = record.info
-        elif isinstance(record, Device):
-            if self._device is None and not self.has_ended:
-                self.log(record.at_ns, "event", _device_line(record.info))
-            self._device = record.info
-        elif isinstance(record, Visit):
-            self.visits.append(record)
-        elif isinstance(record, Bench):
-            self.rows[record.info.bench] = RowStore(record.info)
-        elif isinstance(record, Skip):
-            self._on_skip(record)
-        elif isinstance(record, State):
-            row = self.rows.get(record.bench)
-            if row is not None:
-                row.state, row.detail, row.state_ns = record.state, record.detail, record.at_ns
-        elif isinstance(record, Calibrated):
-            row = self.rows.get(record.bench)
-            if row is not None:
-                row.calibrated = record
-        elif isinstance(record, Noted):
-            self._on_notice(record)
-        elif isinstance(record, BenchError):
-            self._on_error(record)
-        elif isinstance(record, Mark):
-            self._on_mark(record)
-        elif isinstance(record, Gap):
-            self._gaps.append((record.from_ns, record.to_ns, record.reason))
-        elif isinstance(record, Clocks):
-            self._on_clocks(record)
-        elif isinstance(record, Advised):
-            self._advice = advice = record.advice
-            at = f" at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
-            self.log(record.at_ns, "event", f"advice: {advice.verdict}{at}")
-        elif isinstance(record, ProbeClock):
-            self.probe_t_ns.extend(np.array(record.at_ns, dtype=np.int64))
-            self.probe_mhz.extend(np.array(record.sm_mhz, dtype=np.float64))
-        elif isinstance(record, Fault):
-            self._fault = record.message
-            hint = f" ({record.hint})" if record.hint else ""
-            evidence = {"exit_code": record.exit_code, "message": record.message}
-            self.tell(record.at_ns, "error", "fault", f"{record.message}{hint}", evidence)
-        elif isinstance(record, End):
-            self._end = record
+        handle = self._HANDLERS.get(type(record))
+        if handle is not None:
+            handle(self, record)
+
+    def _on_start(self, record: Start) -> None:
+        self._start = record
+        self._epochs = [EpochView(0, "start", record.at_ns, None)]
+        self._pace = record.config.pace
+        self._beat_ns = record.at_ns + BEAT_NS
+
+    def _on_output(self, record: Output) -> None:
+        self._log.line(record.at_ns, "out", record.text)
+
+    def _on_chosen(self, record: Chosen) -> None:
+        self._chosen = record
+        self._log.line(record.at_ns, "event", f"device {record.device}: {record.reason}")
+
+    def _on_timing(self, record: Timing) -> None:
+        self._timer = record.info
+
+    def _on_device(self, record: Device) -> None:
+        if self._device is None and not self.has_ended:
+            self._log.line(record.at_ns, "event", _device_line(record.info))
+        self._device = record.info
+
+    def _on_visit(self, record: Visit) -> None:
+        self.visits.append(record)
+        self._steps = steps_of(self, self.visits)
+
+    def _on_bench(self, record: Bench) -> None:
+        self.rows[record.info.bench] = RowStore(record.info)
+
+    def _on_state(self, record: State) -> None:
+        row = self.rows.get(record.bench)
+        if row is not None:
+            row.state, row.detail, row.state_ns = record.state, record.detail, record.at_ns
+
+    def _on_calibrated(self, record: Calibrated) -> None:
+        row = self.rows.get(record.bench)
+        if row is not None:
+            row.calibrated = record
+
+    def _on_gap(self, record: Gap) -> None:
+        self._gaps.append((record.from_ns, record.to_ns, record.reason))
+
+    def _on_advised(self, record: Advised) -> None:
+        self._advise(record.at_ns, record.advice)
+
+    def _on_window(self, record: Window) -> None:
+        self.window = max(3, min(record.samples, MAX_WINDOW))
+
+    def _on_paced(self, record: Paced) -> None:
+        self._pace = record.spec
+
+    def _on_headway(self, record: Headway) -> None:
+        self.progress = record.words
+
+    def _on_watching(self, record: Watching) -> None:
+        self._telemetry_state = record.state
+
+    def _on_probe(self, record: ProbeClock) -> None:
+        self.probe_t_ns.extend(np.array(record.at_ns, dtype=np.int64))
+        self.probe_mhz.extend(np.array(record.sm_mhz, dtype=np.float64))
+
+    def _on_fault_record(self, record: Fault) -> None:
+        self._fault = record.message
+        hint = f" ({record.hint})" if record.hint else ""
+        evidence = {"exit_code": record.exit_code, "message": record.message}
+        self._log.tell(record.at_ns, "error", "fault", f"{record.message}{hint}", evidence)
+
+    def _on_end(self, record: End) -> None:
+        self._end = record
+        self.conclude()
 
     def _on_skip(self, record: Skip) -> None:
         skipped = Skipped(record.name, record.reason, record.is_refused)
         self._skipped.append(skipped)
         name = plain.name(record.name)
         if record.is_refused:
-            self.log(record.at_ns, "error", f"not timed: {name}: {record.reason}")
+            self._log.line(record.at_ns, "error", f"not timed: {name}: {record.reason}")
         elif not record.reason.startswith(NO_BENCHMARK):
-            self.log(record.at_ns, "event", f"skipped {name}: {record.reason}")
+            self._log.line(record.at_ns, "event", f"skipped {name}: {record.reason}")
 
     @property
     def refused(self) -> list[Skipped]:
@@ -290,21 +367,36 @@ class Store:
         state = record.state
         if state.is_ours:
             self._clocks_during = state
-            self._notes.take_back("lock refused", "")
+            self._log.notes.take_back("lock refused", "")
         self._clocks = state
         if state.is_unmet:
             return  # a notice has said why
         if self._phase[0] != "ended" or self._clocks_during.locked_mhz is not None:
             evidence = f" ({state.evidence})" if state.evidence else ""
             words = f"{clock_words(state)}{evidence}{cost_words(state)}"
-            self.log(record.at_ns, "event", f"clocks: {words}")
+            self._log.line(record.at_ns, "event", f"clocks: {words}")
 
     def _on_progress(self, record: Progress) -> None:
         if record.phase != self._phase[0] and not (record.phase == "ended" and self._fault):
-            self.log(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
+            self._log.line(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
         self._phase = (record.phase, record.detail)
-        if record.phase != "ended":
+        self.failed = self.failed or record.is_failure
+        if record.phase == "ended":
+            self.conclude()
+        else:
             self._last_phase = record.phase
+            self._refresh()
+
+    def _on_baseline(self, record: Baseline) -> None:
+        """What was found against another row is no answer any more."""
+        self.baseline = record.bench
+        row = self.rows.get(record.bench) if record.bench is not None else None
+        words = f"ratios refer to {row.info.name}" if row else "ratios refer to each group's own"
+        self._log.line(record.at_ns, "event", words)
+        for each in self.rows.values():
+            each.ratio = None
+        if self.has_ended:
+            self.conclude()
 
     def _on_notice(self, record: Noted) -> None:
         notice = record.notice
@@ -313,7 +405,7 @@ class Store:
             self.is_whole = False
         if notice.code == "device lost":
             self.fatal = sentence(notice)
-        elif notice.level == "error" and row is None:
+        elif notice.level == "error" and row is None and notice.code not in _NOT_IN_THE_BANNER:
             self._distortion = sentence(notice)
         if notice.code == "fresh worker":
             self._fault = ""
@@ -323,16 +415,17 @@ class Store:
         if notice.code == "threads":
             self._threads = dict(notice.evidence)
         if notice.evidence.get("withdrawn"):
-            self._notes.take_back(notice.code, row.info.name if row else "")
+            self._log.notes.take_back(notice.code, row.info.name if row else "")
             if row is not None:
-                row.badges.pop(notice.code, None)
+                row.take_back(notice.code)
         if row is not None and notice.evidence.get("badge") is not False:
-            row.badges[notice.code] = str(notice.evidence.get("badge") or notice.code)
+            badge = str(notice.evidence.get("badge") or notice.code)
+            row.told(notice.code, badge, notice.at_ns if notice.of_epoch else None)
         name = row.info.name if row else ""
         kind = "event" if notice.level == "info" else notice.level
-        self.log(notice.at_ns, kind, sentence(notice, name))
+        self._log.line(notice.at_ns, kind, sentence(notice, name))
         if notice.level != "info":
-            self._notes.add_notice(notice, name)
+            self._log.notes.add_notice(notice, name)
 
     def _on_error(self, record: BenchError) -> None:
         self.failed = True
@@ -342,23 +435,23 @@ class Store:
             row.error, row.traceback = record.message, record.traceback
         if record.fatal:
             self.fatal = f"the device's context is lost after {name}: restart the measurement"
-            self.tell(record.at_ns, "error", "context lost", self.fatal, {"row": name})
+            self._log.tell(record.at_ns, "error", "context lost", self.fatal, {"row": name})
         if row is None:
-            self.tell(record.at_ns, "error", record.kind, f"{name}: {record.message}")
+            self._log.tell(record.at_ns, "error", record.kind, f"{name}: {record.message}", {})
         else:
-            self.log(record.at_ns, "error", f"{name}: {record.message}")
+            self._log.line(record.at_ns, "error", f"{name}: {record.message}")
 
     def _on_mark(self, record: Mark) -> None:
         self._marks.append((record.at_ns, record.label))
-        self._analyst.reset()
+        self._forget()
         label = record.label or "mark"
-        self.log(record.at_ns, "mark", label)
-        if label.startswith("pace "):
-            self._pace = label.removeprefix("pace ")
+        self._log.line(record.at_ns, "mark", label)
+        if self._start and self._start.schema < 2 and label.startswith(_PACE_LABEL):
+            self._pace = label.removeprefix(_PACE_LABEL)
         if record.bench is not None:
             row = self.rows.get(record.bench)
             if row is not None:
-                row.start_epoch()
+                row.start_epoch(record.at_ns)
             return
         if self._epochs:
             last = self._epochs[-1]
@@ -366,39 +459,23 @@ class Store:
         self._epochs.append(EpochView(len(self._epochs), label, record.at_ns, None))
         if not self._clocks.is_ours:
             self._clocks_during = ClockState()
-        self._reason_counts.clear()
-        self._reason_total = 0
+        self._reasons.clear()
         for row in self.rows.values():
-            row.start_epoch()
+            row.start_epoch(record.at_ns)
+        if self.has_ended:
+            self.conclude()
 
-    def _add_reading(self, reading: Reading) -> None:
-        self.telemetry_columns.add(reading)
-        if reading.reasons is not None:
-            # The raw mask is kept; shown and counted is what two witnesses confirm.
-            seen = confirmed_reasons(self._raw_reasons, reading.reasons)
-            self._raw_reasons = reading.reasons
-            if seen != reading.reasons:
-                reading = msgspec.structs.replace(reading, reasons=seen)
-            self._reason_total += 1
-            self._reason_counts.update(reason_words(seen))
-        self._reading = reading
+    def _forget(self) -> None:
+        """What the statistics said was of the epoch before."""
+        self._look_ns = 0
+        self._analyst.reset()
+        self._analysis = Analysis(solo_low_mhz=self._analysis.solo_low_mhz)
+        self._advice = Advice()
+        self._has_told_untrusted = False
 
-    def log(self, at_ns: int, kind: str, text: str) -> None:
-        """One more line in the event log."""
-        self._log.append(LogLine(at_ns, kind, plain.cut(text)))
-        self._log_total += 1
-
-    def tell(
-        self,
-        at_ns: int,
-        level: str,
-        code: str,
-        text: str,
-        evidence: Mapping[str, Any] | None = None,
-    ) -> None:
-        """What nobody may overlook: a line in the log now, and a note under the final table."""
-        self.log(at_ns, level, text)
-        self._notes.add(at_ns, level, code, text, evidence or {})
+    def _on_reading(self, record: Telemetry) -> None:
+        self.telemetry_columns.add(record.reading)
+        self._reading = self._reasons.confirmed(record.reading)
 
     def reopen_epoch(self) -> None:
         """At the end: an epoch too young to have a counted sample gives way to the one before it.
@@ -409,16 +486,45 @@ class Store:
             empty = self._epochs.pop()
             before = self._epochs[-1]
             self._clocks_during = ClockState()
-            self._analyst.reset()
+            self._forget()
             for row in self.rows.values():
                 row.reopen(before.from_ns)
-            self.tell(
+            self._log.tell(
                 self.last_ns,
                 "warn",
                 "epoch reopened",
                 f"nothing was counted since {empty.label!r}: the figures are from before it",
                 {"label": empty.label},
             )
+
+    _HANDLERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {
+        Advised: _on_advised,
+        Baseline: _on_baseline,
+        Bench: _on_bench,
+        BenchError: _on_error,
+        Calibrated: _on_calibrated,
+        Chosen: _on_chosen,
+        Clocks: _on_clocks,
+        Device: _on_device,
+        End: _on_end,
+        Fault: _on_fault_record,
+        Gap: _on_gap,
+        Headway: _on_headway,
+        Mark: _on_mark,
+        Noted: _on_notice,
+        Output: _on_output,
+        Paced: _on_paced,
+        ProbeClock: _on_probe,
+        Progress: _on_progress,
+        Skip: _on_skip,
+        Start: _on_start,
+        State: _on_state,
+        Telemetry: _on_reading,
+        Timing: _on_timing,
+        Visit: _on_visit,
+        Watching: _on_watching,
+        Window: _on_window,
+    }
 
     # -- what the statistics say
 
@@ -430,7 +536,7 @@ class Store:
             base = self.baseline_of(row)
             rows.append(row.data(base.info.bench if base else None, tick_ns))
         locked = self._clocks.in_force_mhz
-        epoch_ns = self._epochs[-1].from_ns if self._epochs else 0
+        epoch_ns = self._epoch_ns
         analysis = self._analyst.update(
             rows,
             self.readings(now_ns, now_ns - _LOOK_BACK_NS),
@@ -455,8 +561,37 @@ class Store:
                 row.found["timer limited"] = "timer-limited"
         analysis = dataclasses.replace(analysis, advice=heeding(analysis.advice, self._clocks))
         self._analysis = analysis
-        self._advice = analysis.advice
+        self._advise(now_ns, analysis.advice)
+        if analysis.untrusted and not self._has_told_untrusted:
+            self._has_told_untrusted = True
+            self._tell_untrusted(analysis.untrusted[0], now_ns)
         return analysis
+
+    def _advise(self, at_ns: int, advice: Advice) -> None:
+        """The log tells when it changes."""
+        self._advice = advice
+        told = (advice.verdict, advice.lock_mhz)
+        if told != self._told_advice:
+            self._told_advice = told
+            at = f" at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
+            self._log.line(at_ns, "event", f"advice: {advice.verdict}{at}")
+
+    def _tell_untrusted(self, bench: int, at_ns: int) -> None:
+        """A control row differs from what it copies."""
+        ratio = self.rows[bench].ratio
+        values = {} if ratio is None else {"low": ratio.low, "high": ratio.high}
+        self._on_notice(
+            Noted(
+                Notice(
+                    code="control differs",
+                    at_ns=at_ns,
+                    bench=bench,
+                    level="error",
+                    evidence=values,
+                    of_epoch=True,
+                )
+            )
+        )
 
     def _weigh_energy(self, now_ns: int, *, everything: bool) -> None:
         """Energy per call of a few rows in turn (of all at the end), from the last minute."""
@@ -562,9 +697,17 @@ class Store:
 
     def steps(self) -> list[StepAt]:
         """What a clock sweep has found so far; worked out when a visit has come on."""
-        if self._steps_n != len(self.visits):
-            self._steps_n, self._steps = len(self.visits), steps_of(self, self.visits)
         return self._steps
+
+    @property
+    def advice(self) -> Advice:
+        """Whether to lock the clocks."""
+        return self._advice
+
+    @property
+    def _epoch_ns(self) -> int:
+        """When the epoch began."""
+        return self._epochs[-1].from_ns if self._epochs else 0
 
     @property
     def clocks(self) -> ClockState:
@@ -575,7 +718,7 @@ class Store:
     def is_starved(self) -> bool:
         """Every row that is timed leaves the device waiting for the host."""
         running = [row for row in self.rows.values() if row.has_counted and not row.info.parent]
-        return bool(running) and all("CPU-bound" in row.badges for row in running)
+        return bool(running) and all(row.is_told("CPU-bound") for row in running)
 
     @property
     def phase(self) -> str:
@@ -653,16 +796,11 @@ class Store:
         return [(t, label) for t, label in self._marks if from_ns <= t < to_ns]
 
     def changes(self, bench: int, from_ns: int, to_ns: int) -> list[tuple[int, str]]:
-        """Moments at which a row's level changed, and by how much; looked for every two seconds."""
+        """Moments of the epoch at which a row's level changed, and by how much."""
         row = self.rows.get(bench)
-        if row is None or not self._epochs:
-            return []
-        if self.last_ns - row.changes_ns > _CHANGES_NS:
-            row.changes_ns = self.last_ns
-            bins = row.bins.series(self._epochs[-1].from_ns, self.last_ns)
-            row.changes = change_points(bins.t_ns, bins.median_s)
+        changes = [] if row is None else row.changes()
         return [
-            (c.at_ns, f"{c.change * 100:+.1f} %") for c in row.changes if from_ns <= c.at_ns < to_ns
+            (c.at_ns, f"{c.change * 100:+.1f} %") for c in changes if from_ns <= c.at_ns < to_ns
         ]
 
     def gaps(self, from_ns: int, to_ns: int) -> list[tuple[int, int, str]]:
@@ -723,23 +861,22 @@ class Store:
             samples=self._samples,
             samples_per_s=self._sample_rate(now_ns),
             window=self.window,
-            rows=tuple(self._row_views(now_ns)),
+            rows=tuple(self._row_views()),
             baseline=self.baseline,
             advice=self._advice,
             untrusted=self._analysis.untrusted,
             solo_low_mhz=dict(self._analysis.solo_low_mhz),
-            log=tuple(self._log),
-            log_total=self._log_total,
-            told=self._notes.told,
-            not_told=self._notes.left_out,
-            neighbours=self._notes.neighbours,
+            log=tuple(self._log.lines),
+            log_total=self._log.total,
+            told=self._log.notes.told,
+            not_told=self._log.notes.left_out,
+            neighbours=self._log.notes.neighbours,
             epochs=tuple(self._epochs),
             skipped=tuple(self._skipped),
             progress=self.progress,
             stop_reason=self.stop_reason,
             complete=self._end is not None and self._end.complete and self.is_whole,
             banner=self._banner(),
-            overheads=dict(self.overheads),
         )
 
     def _banner(self) -> str:
@@ -751,49 +888,49 @@ class Store:
         return self._distortion
 
     def _telemetry_words(self) -> str:
-        if self.telemetry_state is not None:
-            return self.telemetry_state
+        if self._telemetry_state is not None:
+            return self._telemetry_state
         if self.telemetry_columns.t_ns.n:
             return ""
         return "no readings" if self.has_ended else "not read yet"
 
     def _sample_rate(self, now_ns: int) -> float:
-        self._rate.append((now_ns, self._samples))
-        while len(self._rate) > 2 and now_ns - self._rate[1][0] >= _RATE_NS:
-            self._rate.popleft()
-        (t0, n0), (t1, n1) = self._rate[0], self._rate[-1]
-        return (n1 - n0) * NS_PER_S / (t1 - t0) if t1 > t0 else 0.0
+        """Samples a second over the last two, or since the first one; 0 after as long a rest."""
+        first_ns = self._first_sample_ns
+        if first_ns is None:
+            return 0.0
+        # What is newer than the last sample is on its way, unless it has been for long.
+        to_ns = self.last_sample_ns if now_ns - self.last_sample_ns < NS_PER_S // 2 else now_ns
+        from_ns = max(first_ns, to_ns - _RATE_NS)
+        tops = (row for row in self.rows.values() if row.info.parent is None)
+        n = sum(row.count_between(from_ns, to_ns) for row in tops)
+        return n * NS_PER_S / (to_ns - from_ns) if to_ns > from_ns else 0.0
 
-    def _row_views(self, now_ns: int) -> Iterable[RowView]:
-        shares = tuple(
-            (word, count / self._reason_total)
-            for word, count in self._reason_counts.most_common()
-            if word not in ("idle", "app clocks")
-        )
+    def _row_views(self) -> Iterable[RowView]:
+        shares = self._reasons.shares
         children: dict[int, list[RowStore]] = {}
         for row in self.rows.values():
             if row.info.parent is not None:
                 children.setdefault(row.info.parent, []).append(row)
         for row in self.rows.values():
             if row.info.parent is None:
-                yield from self._with_phases(row, children, now_ns, shares)
+                yield from self._with_phases(row, children, shares)
 
     def _with_phases(
         self,
         row: RowStore,
         children: Mapping[int, list[RowStore]],
-        now_ns: int,
         shares: tuple[tuple[str, float], ...],
     ) -> Iterable[RowView]:
         """A row, its phases below it, and what none of them accounts for."""
-        view = self._row_view(row, now_ns, shares)
+        view = self._row_view(row, shares)
         yield view
         parts = children.get(row.info.bench)
         if not parts:
             return
         for part in parts:
-            yield from self._with_phases(part, children, now_ns, shares)
-        rest = _rest([part.statistics(self.window, now_ns) for part in parts], view)
+            yield from self._with_phases(part, children, shares)
+        rest = _rest([part.statistics(self.window) for part in parts], view)
         yield RowView(
             bench=-1 - row.info.bench,
             name="unaccounted",
@@ -803,11 +940,9 @@ class Store:
             whole=rest[1],
         )
 
-    def _row_view(
-        self, row: RowStore, now_ns: int, shares: tuple[tuple[str, float], ...]
-    ) -> RowView:
+    def _row_view(self, row: RowStore, shares: tuple[tuple[str, float], ...]) -> RowView:
         info = row.info
-        rolling, whole = row.statistics(self.window, now_ns, is_final=self.has_ended)
+        rolling, whole = row.statistics(self.window)
         base = self.baseline_of(row)
         cal = row.calibrated
         return RowView(
@@ -824,7 +959,7 @@ class Store:
             n_excluded=row.n_excluded,
             left_out=row.left_out,
             stalls=row.stalls,
-            trend=row.trend(now_ns, self.start_ns),
+            trend=row.trend,
             word=row.word,
             drift=row.drift,
             effect=row.effect,
@@ -839,7 +974,7 @@ class Store:
             here_s=cal.here_ns / NS_PER_S if cal and cal.here_ns else None,
             alone_s=cal.alone_ns / NS_PER_S if cal and cal.alone_ns else None,
             mode=cal.mode if cal else "eager",
-            badges=(*row.badges.values(), *row.found.values()),
+            badges=row.all_badges,
             energy_j=row.energy.joules,
             energy_label=row.energy.label,
             throttled=shares,
@@ -849,6 +984,39 @@ class Store:
 
     def _cache_wanted(self) -> Any:
         return self._start.config.cache if self._start else "warm"
+
+
+class _Reasons:
+    """Why the clock was held back: as two readings confirm it, counted over an epoch."""
+
+    def __init__(self) -> None:
+        self._raw: int | None = None
+        self._counts: Counter[str] = Counter()
+        self._total = 0
+
+    def confirmed(self, reading: Reading) -> Reading:
+        """A reading with the reasons that are shown; the raw mask is kept elsewhere."""
+        if reading.reasons is None:
+            return reading
+        seen = confirmed_reasons(self._raw, reading.reasons)
+        self._raw = reading.reasons
+        self._total += 1
+        self._counts.update(reason_words(seen))
+        return reading if seen == reading.reasons else replace(reading, reasons=seen)
+
+    def clear(self) -> None:
+        """A new epoch."""
+        self._counts.clear()
+        self._total = 0
+
+    @property
+    def shares(self) -> tuple[tuple[str, float], ...]:
+        """Each reason with its share of the readings, the most frequent first."""
+        return tuple(
+            (word, count / self._total)
+            for word, count in self._counts.most_common()
+            if word not in ("idle", "app clocks")
+        )
 
 
 def _rest(parts: Sequence[tuple[Stats, Stats]], row: RowView) -> tuple[Stats, Stats]:

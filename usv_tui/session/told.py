@@ -1,5 +1,6 @@
 """What nobody may overlook of a run: each warning, error and fault once, and who else was there."""
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,11 +8,12 @@ import msgspec
 
 from usv_tui import plain
 from usv_tui.model import Notice
-from usv_tui.session.snapshot import Told
+from usv_tui.session.snapshot import LogLine, Told
 from usv_tui.session.wording import sentence
 
 _MOST = 200
 _MOST_NEIGHBOURS = 32
+_LINES = 2_000
 
 
 class Notes:
@@ -86,3 +88,24 @@ def _is_sound(evidence: Mapping[str, Any]) -> bool:
         and isinstance(processes, list)
         and all(isinstance(process, dict) and "pid" in process for process in processes)
     )
+
+
+class Log:
+    """The newest lines of the event log, and the notes."""
+
+    def __init__(self) -> None:
+        self.lines: deque[LogLine] = deque(maxlen=_LINES)
+        self.total = 0
+        self.notes = Notes()
+
+    def line(self, at_ns: int, kind: str, text: str) -> None:
+        """One more line."""
+        self.lines.append(LogLine(at_ns, kind, plain.cut(text)))
+        self.total += 1
+
+    def tell(
+        self, at_ns: int, level: str, code: str, text: str, evidence: Mapping[str, Any]
+    ) -> None:
+        """What nobody may overlook: a line in the log now, and a note under the final table."""
+        self.line(at_ns, level, text)
+        self.notes.add(at_ns, level, code, text, evidence)

@@ -150,8 +150,7 @@ class Watchdog:
             BenchError(now_ns, bench, "hang", f"hang: {what}")
             for bench in self._source.current() or ()
         ]
-        self._store.failed = True
-        return [*records, Progress(now_ns, "ended", f"time over, {what}")]
+        return [*records, Progress(now_ns, "ended", f"time over, {what}", is_failure=True)]
 
 
 def _call(state: RowState) -> str:

@@ -90,6 +90,8 @@ _SENTENCES: dict[str, Words] = {
         "(the measurement goes on)"
     ),
     "journal": lambda e: str(e.get("reason", "")),
+    "not saved": lambda e: str(e.get("reason", "")),
+    "look for": lambda e: f"look for: {e.get('reason', '')}",
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",
     "thread exit": lambda e: (

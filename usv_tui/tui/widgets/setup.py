@@ -27,12 +27,6 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     out.append(("order", f"{order}, seed {config.seed}, pace {snapshot.pace}"))
     most = "" if config.max_time_s is None else f", of the run {config.max_time_s:g} s"
     out.append(("time limit", f"of an import, set-up or call {config.row_timeout_s:g} s{most}"))
-    shares = ", ".join(
-        f"{name} {value * 100:.1f} %" if name != "poll_ns" else f"poll {value / 1000:.0f} us"
-        for name, value in snapshot.overheads.items()
-    )
-    if shares:
-        out.append(("overheads", shares))
     out.extend((item.word, f"{item.name}: {item.reason}") for item in snapshot.skipped)
     out.extend((key, str(value)) for key, value in snapshot.environment.items())
     return out
