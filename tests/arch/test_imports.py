@@ -12,39 +12,12 @@ import pytest
 import usv_tui
 
 ROOT = Path(usv_tui.__file__).parent
-LAYERS = (
-    {
-        "copies",
-        "descriptors",
-        "environment",
-        "errors",
-        "gate",
-        "model",
-        "plain",
-        "seams",
-        "shelter",
-        "signals",
-        "timesource",
-        "units",
-    },
-    {"records"},
-    {"suite", "stats", "vendor"},
-    {"telemetry", "clocks"},
-    {"diagnosis"},
-    {"timers"},
-    {"sim"},
-    {"engine"},
-    {"session", "report"},
-    {"tui", "library"},
-    {
-        "",  # the library's face: brings each name from its home when it is first used
-        "__main__",
-        "cli",
-    },
-)
+MAP = (ROOT.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+LINES = [line.split() for line in MAP.split("```layers\n")[1].split("```")[0].splitlines()]
+LAYERS = [{"" if name == "usv_tui" else name for name in line} - {"*"} for line in LINES]
 """From the bottom up. A room may import from the layers below it and from itself."""
-TOGETHER = {"session", "report", *LAYERS[0], *LAYERS[-1]}
-"""Rooms that may import from their neighbours in the same layer."""
+TOGETHER = set().union(*(layer for layer, line in zip(LAYERS, LINES, strict=True) if "*" in line))
+"""Rooms that may import from their neighbours in the same layer; `` is the library's face."""
 RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
 MODULES = {
     ".".join(("usv_tui", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
@@ -130,8 +103,20 @@ def loaded(code):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_has_a_place_in_the_house(module):
-    """Every module belongs to a known room: a new one must be given its layer here."""
+    """Every module belongs to a known room: a new one must be given its layer on the map."""
     assert room(module) in RANK
+
+
+def test_the_map_shows_no_room_that_is_not_there():
+    """Every room on the map exists, once."""
+    rooms = [name for layer in LAYERS for name in layer]
+
+    assert sorted(rooms) == sorted({room(module) for module in MODULES})
+    paths = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", MAP)
+    assert paths
+    assert [
+        path for path in paths if not any((base / path).exists() for base in (ROOT, ROOT.parent))
+    ] == []
 
 
 @pytest.mark.parametrize("module", MODULES)
