@@ -158,7 +158,7 @@ def test_csv_is_plain_and_json_is_true(words):
     store = session(words)
     snapshot = store.snapshot(BEGIN_NS + 1)
     out = io.StringIO()
-    export.write_csv(store, snapshot, out)
+    export.write_csv(store, out)
 
     assert_plain(out.getvalue())
     rows = list(csv.DictReader(io.StringIO(out.getvalue())))

@@ -13,7 +13,7 @@ from tests.fakes.session import BEGIN_NS, MS
 from usv_tui.errors import UsageError
 from usv_tui.model import DeviceInfo, Flag
 from usv_tui.records import BenchError, Chosen, Device, End, Gap, Skip
-from usv_tui.session import export
+from usv_tui.session import export, samples
 from usv_tui.session.store import Store
 from usv_tui.timesource import NS_PER_S
 
@@ -52,7 +52,7 @@ def as_json(store):
 def as_csv(store):
     """The export as rows of a dict."""
     out = io.StringIO()
-    export.write_csv(store, store.snapshot(store.last_ns), out)
+    export.write_csv(store, out)
     return list(csv.DictReader(io.StringIO(out.getvalue())))
 
 
@@ -265,7 +265,7 @@ def test_a_missing_directory_is_one_clear_line(tmp_path):
 @pytest.mark.parametrize("flag", list(Flag))
 def test_every_flag_has_a_name(flag):
     """A flag in a file is a word and not a number."""
-    assert export.flag_names(int(flag)) == [flag.name.lower()]
+    assert samples.flag_names(int(flag)) == [flag.name.lower()]
 
 
 def test_a_device_is_written_to_and_never_replaced(tmp_path):

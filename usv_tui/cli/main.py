@@ -585,7 +585,7 @@ def _list(argv: list[str]) -> int:
 
 def _export(argv: list[str]) -> int:
     args = options.export_parser().parse_args(argv)
-    from usv_tui.report import table
+    from usv_tui.report import formats, table
     from usv_tui.session import export, opened, outputs
     from usv_tui.session import store as store_module
 
@@ -600,6 +600,9 @@ def _export(argv: list[str]) -> int:
         else:
             shown = plain.lines(text, _STDOUT_LINE)
             outputs.write_whole(Path(args.output), args.to, lambda out: out.write(shown + "\n"))
+    elif args.to in formats.FORMATS:
+        path = None if args.output == "-" else Path(args.output)
+        _to_stdout(lambda out: formats.write(args.to, session, path, out))
     elif args.output == "-":
         _to_stdout(partial(export.write, args.to, store, snapshot))
     else:

@@ -10,6 +10,11 @@ from usv_tui.errors import UsageError
 
 COMMANDS = ("list", "export", "compare", "demo", "doctor", "clocks", "lie")
 
+EXPORTS = (
+    *("json", "csv", "table", "markdown", "html", "svg", "parquet"),
+    *("nvbench", "pytest-benchmark", "bencher", "action", "usv"),
+)
+
 _EPILOG = """\
 commands:
   usv-tui FILE                 time the benchmarks of FILE on the screen (or headless)
@@ -302,9 +307,12 @@ def list_parser() -> Parser:
 
 def export_parser() -> Parser:
     """`usv-tui export`."""
-    parser = Parser(prog="usv-tui export", description="A saved session as JSON or CSV.")
+    parser = Parser(
+        prog="usv-tui export",
+        description="A saved session as JSON or CSV, or as neighbours read it.",
+    )
     parser.add_argument("session", help="a .usv file, finished or not")
-    parser.add_argument("--to", choices=("json", "csv", "table", "markdown"), default="json")
+    parser.add_argument("--to", choices=EXPORTS, default="json")
     parser.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
     return parser
 

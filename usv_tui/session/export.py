@@ -11,16 +11,17 @@ import msgspec
 import numpy as np
 
 from usv_tui import plain
-from usv_tui.model import Flag
 from usv_tui.report import sweep
 from usv_tui.report.columns import OF_ROWS, STATISTICS, Column
 from usv_tui.report.wording import clocks_line
-from usv_tui.session import outputs
-from usv_tui.session.snapshot import FloatArray, RowView, Snapshot
+from usv_tui.session import outputs, samples
+from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.session.store import Store
 from usv_tui.stats.rolling import Stats
 
 JSON_SCHEMA = 1
+_EXACT = 1 << 53
+"""Whole numbers below it are written without a point."""
 
 
 def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
@@ -140,19 +141,11 @@ def _row(store: Store, view: RowView, start_ns: int) -> dict[str, Any]:
             "inner": row.inner.view().tolist(),
             "host_ns": (row.host_ns or row.window_ns).view().tolist(),
             "round": row.round.view().tolist(),
-            "flags": [flag_names(int(f)) for f in row.flags.view()],
+            "flags": [samples.flag_names(int(f)) for f in row.flags.view()],
             "sm_mhz": _nullable(mhz),
-            "sm_source": clock_sources(mhz, in_stream),
+            "sm_source": samples.clock_sources(mhz, in_stream),
         },
     }
-
-
-def clock_sources(mhz: FloatArray, in_stream: np.ndarray) -> list[str]:
-    """Where each sample's clock comes from: in-stream, polled, or nowhere."""
-    words: list[str] = np.where(
-        np.isfinite(mhz), np.where(in_stream, "in-stream", "polled"), ""
-    ).tolist()
-    return words
 
 
 def _figures(columns: Sequence[Column], view: RowView, stats: Stats) -> dict[str, Any]:
@@ -165,11 +158,6 @@ def _seconds(at_ns: int, start_ns: int) -> float:
 
 def _nullable(values: np.ndarray) -> list[float | None]:
     return [v if math.isfinite(v) else None for v in values.tolist()]
-
-
-def flag_names(flags: int) -> list[str]:
-    """The set flags in lower case."""
-    return [str(flag.name).lower() for flag in Flag if flags & flag]
 
 
 def _telemetry(store: Store, start_ns: int) -> dict[str, Any]:
@@ -204,63 +192,42 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
-def write_csv(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
-    """One line a sample, with the latest telemetry reading at its start and that reading's age.
-
-    `sm_mhz` is the stream's own clock where a probe measured it (`sm_source` in-stream).
-    """
-    fields = ("sm_mhz", "temp_c", "power_mw")
+def write_csv(store: Store, out: IO[str]) -> None:
+    """One line a sample; see `session.samples` for the columns. Numbers keep every digit."""
     writer = csv.writer(out, lineterminator="\n")
-    head = ["name", "round", "t_s", "seconds", "window_ns", "inner", "host_ns", "flags"]
-    writer.writerow([*head, *fields, "telemetry_age_s", "sm_source"])
-    telemetry_t = store.telemetry_columns.t_ns.view()
-    columns = [store.telemetry_columns.fields[name].view() for name in fields]
-    for view in _real(snapshot, store):
-        row = store.rows[view.bench]
-        name = plain.cell(row.info.name)
-        times = row.t_ns.view()
-        nearest = np.searchsorted(telemetry_t, times, side="right") - 1
-        mhz, in_stream = store.sample_clock(times)
-        data = zip(
-            row.round.view().tolist(),
-            times.tolist(),
-            _nullable(row.seconds()),
-            row.window_ns.view().tolist(),
-            row.inner.view().tolist(),
-            (row.host_ns or row.window_ns).view().tolist(),
-            row.flags.view().tolist(),
-            nearest.tolist(),
-            mhz.tolist(),
-            in_stream.tolist(),
-            strict=True,
-        )
-        for round_, t, seconds, window, inner, host, flags, index, clock, is_own in data:
-            extra: list[Any] = [""] * (len(fields) + 1)
-            if index >= 0:
-                values = [column[index] for column in columns]
-                extra = [f"{v:.12g}" if math.isfinite(v) else "" for v in values]
-                extra.append(repr((t - int(telemetry_t[index])) / 1e9))
-            extra.append("polled" if extra[0] else "")
-            if is_own:
-                extra[0], extra[-1] = f"{clock:.12g}", "in-stream"
-            writer.writerow(
-                [
-                    name,
-                    round_,
-                    repr(_seconds(t, snapshot.start_ns)),
-                    "" if seconds is None else repr(seconds),
-                    window,
-                    inner,
-                    host,
-                    "|".join(flag_names(flags)),
-                    *extra,
-                ]
-            )
+    columns = samples.columns(store)
+    parameters = [name for name in columns if name.startswith(samples.PARAMETER)]
+    head = [
+        *("name", "round", "t_s", "seconds", "window_ns", "inner", "host_ns", "flags"),
+        *(*samples.SENSORS, "telemetry_age_s", "sm_source"),
+        *parameters,
+    ]
+    writer.writerow([plain.cell(name) for name in head])
+    if columns:
+        writer.writerows(zip(*(_cells(columns[name]) for name in head), strict=True))
+
+
+def _cells(values: Any) -> Iterator[Any]:
+    """A column as text: repr of numbers, nothing for what is not known."""
+    if not isinstance(values, np.ndarray):
+        return ("" if v is None else plain.cell(str(v)) for v in values)
+    if values.dtype.kind == "f":
+        return (_digits(v) for v in values.tolist())
+    return iter(values.tolist())
+
+
+def _digits(value: float) -> str:
+    if not math.isfinite(value):
+        return ""
+    return repr(int(value)) if value.is_integer() and abs(value) < _EXACT else repr(value)
 
 
 def write(kind: str, store: Store, snapshot: Snapshot, out: IO[str]) -> None:
     """Write `json` or `csv`."""
-    {"json": write_json, "csv": write_csv}[kind](store, snapshot, out)
+    if kind == "json":
+        write_json(store, snapshot, out)
+    else:
+        write_csv(store, out)
 
 
 def write_file(path: Path, store: Store, snapshot: Snapshot, kind: str) -> None:

@@ -4,6 +4,7 @@ An output may replace nothing but an earlier output of its own kind. A benchmark
 anything else of the user's stays, whatever name was typed.
 """
 
+import io
 import os
 import re
 import tempfile
@@ -18,6 +19,14 @@ _OURS = {
     "csv": rb"name,round,t_s,",
     "table": rb"(?m)^benchmark +.*\bmedian\b",
     "markdown": rb"(?m)^\| benchmark \|.*\bmedian\b",
+    "nvbench": rb'\{"meta": \{"argv": ',
+    "pytest-benchmark": rb'\{"machine_info": ',
+    "bencher": rb'\{\}|\{"[^\n]*?": \{"latency": ',
+    "action": rb'\[\]|\[\{"name": ',
+    "usv": rb'\{\s*"commit_hash": ',
+    "parquet": rb"PAR1",
+    "svg": rb"<\?xml [^\n]*>\n<!-- usv-tui ",
+    "html": rb"<!doctype html>\n<!-- usv-tui ",
 }
 """How each kind of output begins; a table may have a line above its heading."""
 _HEAD_BYTES = 2000
@@ -25,7 +34,7 @@ _NAMES = {".py": "a Python file's", ".usv": "a session's"}
 
 
 def check(path: Path, kind: str) -> None:
-    """Raise unless an output of this kind (json, csv, table, markdown) may be written there.
+    """Raise unless an output of this kind (json, csv, table, svg …) may be written there.
 
     Raises:
         UsageError: no such folder, not writable, or it would replace something else.
@@ -82,16 +91,32 @@ def write_whole(path: Path, kind: str, write: Callable[[IO[str]], object]) -> No
     Raises:
         UsageError: the path cannot be written, or holds something else.
     """
+
+    def encoded(out: IO[bytes]) -> None:
+        text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+        write(text)
+        text.flush()
+        text.detach()
+
+    _write(path, kind, encoded)
+
+
+def write_bytes(path: Path, kind: str, data: bytes) -> None:
+    """`write_whole` for what is no text."""
+    _write(path, kind, lambda out: out.write(data))
+
+
+def _write(path: Path, kind: str, write: Callable[[IO[bytes]], object]) -> None:
     check(path, kind)
     target = Path(os.path.realpath(path))
     temporary = ""
     try:
         if _is_special(target):
-            with target.open("w", encoding="utf-8", newline="") as out:
+            with target.open("wb") as out:
                 write(out)
             return
         fd, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
-        with os.fdopen(fd, "w", encoding="utf-8", newline="") as out:
+        with os.fdopen(fd, "wb") as out:
             write(out)
         Path(temporary).chmod(_mode_of_a_new_file())
         Path(temporary).replace(target)
