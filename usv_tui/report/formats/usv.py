@@ -2,6 +2,7 @@
 
 import json
 
+from usv_tui.report.columns import OF_ROWS
 from usv_tui.report.formats.rows import Timed, timed
 from usv_tui.session.opened import Opened
 
@@ -23,6 +24,7 @@ def text(session: Opened) -> str:
 def _result(row: Timed, session: Opened) -> dict[str, object]:
     view, snapshot = row.view, session.snapshot
     x = row.seconds
+    figures = {column.json: column.pick(view, view.whole) for column in OF_ROWS}
     return {
         "n": int(x.size),
         "median": view.whole.median_s,
@@ -30,8 +32,8 @@ def _result(row: Timed, session: Opened) -> dict[str, object]:
         "std": row.std_s,
         "min": float(x.min()),
         "max": float(x.max()),
-        "tflops": view.tflops,
-        "gbps": view.gbps,
+        "tflops": figures["tflops"],
+        "gbps": figures["gbps"],
         "times": x.tolist(),
         "timer": snapshot.timer.name if snapshot.timer else None,
         "cache": view.cache,
