@@ -227,6 +227,8 @@ class TimerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Smallest step between two different windows."""
     floor_ns: int | None = None
     """Median length of an empty window."""
+    is_floor_host: bool = False
+    """The device could not be kept busy for it: it is how fast the host puts events in."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):

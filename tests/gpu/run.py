@@ -25,10 +25,11 @@ from usv_tui.engine.calibrate import calibrate  # noqa: E402
 from usv_tui.model import EXCLUDED, Flag  # noqa: E402
 from usv_tui.records import Bench, ProbeClock, Samples  # noqa: E402
 from usv_tui.timers.cache import make_flusher  # noqa: E402  after the path
+from usv_tui.timers.event_pool import EventPool  # noqa: E402
 from usv_tui.timers.events import EventTimer  # noqa: E402
 from usv_tui.timers.phases import phase  # noqa: E402
 from usv_tui.timers.probe import find_probe  # noqa: E402
-from usv_tui.timers.stream_clock import EventPool, calibrate_sleep  # noqa: E402
+from usv_tui.timers.spin import calibrate_sleep  # noqa: E402
 from usv_tui.timers.wall import Slot, WallTimer, beside  # noqa: E402
 
 NO_GPU = 77

@@ -40,7 +40,7 @@ def names_of(owner: object, pattern: str) -> list[str]:
 
 
 TORCH = FakeTorch()
-CUDA_NAMES = names_of(TORCH.cuda, r"\b_?cuda\b(?=\W{1,3}(\w+))")
+CUDA_NAMES = names_of(TORCH.cuda, r"\b_?(?:cuda|gpu)\b(?=\W{1,3}(\w+))")
 TORCH_NAMES = names_of(TORCH, r"\b_?torch\b(?=\W{1,3}(\w+))")
 
 

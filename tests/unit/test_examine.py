@@ -166,3 +166,48 @@ def test_warnings_of_the_row_are_passed_on(recwarn: pytest.WarningsRecorder) -> 
 
     assert "mine" in {str(w.message) for w in recwarn}
     assert not any("prototype" in str(w.message) for w in recwarn)
+
+
+HOST_ONLY = "host only"
+
+
+def python(host_ns: int, kernel_ns: int = 0) -> Callable[[FakeTorch], Callable[[], object]]:
+    """Rows of Python, with a kernel after it or none."""
+
+    def make(torch: FakeTorch) -> Callable[[], object]:
+        def fn() -> None:
+            torch.host_work(host_ns)
+            if kernel_ns:
+                torch.kernel(kernel_ns)
+
+        return fn
+
+    return make
+
+
+@pytest.mark.parametrize("host_us", [60, 300, 5000])
+def test_a_row_that_puts_nothing_into_the_stream_is_told_by_its_host_time(host_us: int) -> None:
+    """However long its Python takes, also on a busy host, which never makes it of other rows."""
+    assert found(python(host_us * US)) == {HOST_ONLY}
+    assert all(found(python(host_us * US), seed) <= {HOST_ONLY} for seed in SEEDS[:15])
+    assert all(HOST_ONLY not in found(python(host_us * US, 2 * US), seed) for seed in SEEDS[:15])
+
+
+def test_an_empty_row_is_not_called_the_host_s() -> None:
+    """Nothing in the stream and nothing on the host: that is an empty call."""
+    assert found(python(500)) == set()
+
+
+def test_without_anything_to_hold_the_device_nothing_is_said_of_its_stream() -> None:
+    """The gap that the host leaves in the window cannot be told from work."""
+    assert found(python(300 * US), has_sleep=False) == set()
+
+
+def test_what_the_host_s_row_is_said_to_be_has_both_times() -> None:
+    """Host time beside device time, of one call."""
+    torch = FakeTorch(keeps_history=False)
+    timer = EventTimer(torch, probe=False, time_source=torch.time)
+    [(_, evidence)] = timer.examine(Slot(0, python(300 * US)(torch)))
+    assert evidence["host_ns"] == pytest.approx(300 * US, rel=0.05)
+    assert evidence["floor_ns"] == pytest.approx(torch.costs.event_ns, abs=64)
+    assert evidence["window_ns"] == pytest.approx(torch.costs.event_ns, abs=64)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.fake_cuda import FakeTensor, FakeTorch
+from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.probe import KernelProbe, Mark, SpinProbe, find_probe, mean_mhz
-from usv_tui.timers.stream_clock import EventPool, SleepRate
+from usv_tui.timers.spin import SleepRate
 
 US = 1_000
 MS = 1_000_000

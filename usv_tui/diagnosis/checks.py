@@ -44,6 +44,10 @@ _MAJOR_SHARE = 0.35
 _SYNC_JITTER = 0.1
 OUTSIDE_LEAST_NS = 20_000
 """Less work after the end event than this is not told from a synchronise that is a little late."""
+_EMPTY = 1.5
+"""A window up to so many empty ones holds no kernel: the shortest takes as long as an event."""
+_HOST_ONLY = 20
+"""So many empty windows of host time are more than any launch takes."""
 _STUCK_NS = 10 * NS_PER_S
 
 
@@ -105,6 +109,8 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
 def _lasting(row: RowEvidence) -> list[Finding]:
     """What a row is, as far as either half of its windows shows it too."""
     found = [f for f in (check(row) for check in LASTING.values()) if f is not None]
+    if any(f.code == "host only" for f in found):  # which explains why they are so short
+        found = [f for f in found if f.code not in ("below timer floor", "cached result")]
     middle = row.window_ns.size // 2
     halves = [row.only(slice(None, middle)), row.only(slice(middle, None))]
     for code in [f.code for f in found]:
@@ -134,6 +140,7 @@ def _roof(row: RowEvidence) -> Finding | None:
 Check = Callable[[RowEvidence], Finding | None]
 LASTING: Mapping[str, Check] = {
     "CPU-bound": lambda r: cpu_bound(r.window_ns, r.host_ns, r.flags) if r.is_async else None,
+    "host only": lambda r: nothing_in_stream(r),  # noqa: PLW0108  it is defined below
     "below timer floor": lambda r: below_floor(r.window_ns, r.inner, r.floor_ns),
     "two modes": lambda r: two_modes(r.window_ns / r.inner, _tick_per_call(r)),
     "cached result": lambda r: cached_result(r.window_ns, r.floor_ns),
@@ -211,6 +218,29 @@ def below_floor(window_ns: IntArray, inner: IntArray, floor_ns: int | None) -> F
         inner=int(np.median(inner)),
         remedy="more inner calls",
     )
+
+
+def is_host_only(host_ns: float, window_ns: float, floor_ns: float) -> bool:
+    """A window as short as an empty one, and a host that took far longer to ask for it."""
+    return window_ns <= _EMPTY * floor_ns and host_ns >= _HOST_ONLY * floor_ns
+
+
+def host_only(host_ns: float, window_ns: float, floor_ns: float) -> Finding:
+    """The row's time is the host's: the device gets nothing to do that could be told from none."""
+    return finding(
+        "host only", host_ns=round(host_ns), window_ns=round(window_ns), floor_ns=round(floor_ns)
+    )
+
+
+def nothing_in_stream(row: RowEvidence) -> Finding | None:
+    """Most windows are empty ones, and the host needed far longer for each."""
+    if not row.is_async or not row.floor_ns:
+        return None
+    host, window = float(np.median(row.host_ns)), float(np.median(row.window_ns))
+    if not is_host_only(host, window, row.floor_ns):
+        return None
+    calls = float(np.median(row.inner))
+    return host_only(host / calls, window / calls, row.floor_ns)
 
 
 def stalling(window_ns: IntArray, flags: IntArray) -> Finding | None:
@@ -457,8 +487,9 @@ class DeviceState(NamedTuple):
     is_grad_enabled: bool
 
 
-def vet_state(before: DeviceState, after: DeviceState) -> BenchFault | None:
+def vet_state(before: DeviceState, after: DeviceState, kind: str = "cuda") -> BenchFault | None:
     """Whether a call has changed what the rows beside it depend on."""
+    is_cuda = kind == "cuda"
     if after.is_capturing and not before.is_capturing:
         return BenchFault(
             "leaves a capture open",
@@ -469,13 +500,14 @@ def vet_state(before: DeviceState, after: DeviceState) -> BenchFault | None:
         return BenchFault(
             "changes device",
             f"fn changed the current device from {before.device} to {after.device}",
-            "use `with torch.cuda.device(...)`",
+            f"use `with torch.{'cuda.device' if is_cuda else 'accelerator.device_index'}(...)`",
         )
     if after.stream != before.stream:
         return BenchFault(
             "changes stream",
             "fn changed the current stream",
-            "use `with torch.cuda.stream(...)`, and give the benchmark its `stream`",
+            f"use `with {'torch.cuda.stream(...)' if is_cuda else 'stream:'}`, "
+            "and give the benchmark its `stream`",
         )
     if after.is_grad_enabled != before.is_grad_enabled:
         return BenchFault(

@@ -37,6 +37,10 @@ BADGES: Mapping[str, str] = {
     "host busy": "host busy",
     "page faults": "page faults",
     "warned": "warned",
+    "unproven": "unproven",
+    "host only": "host only",
+    "host clock waits": "waits",
+    "asynchronous library": "asynchronous?",
 }
 """A word or two for the row, by code."""
 
@@ -198,5 +202,19 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"{e['base']}: what a window costs by itself is divided differently"
     ),
     "window chosen": _window,
+    "unproven": lambda e: e["reason"],
+    "host only": lambda e: (
+        f"its time is the host's: {_us(e['host_ns'])} of a call are spent there, and "
+        f"{_us(e['window_ns'])} in the stream (an empty window: {_us(e['floor_ns'])}); "
+        "--timer wall times the host"
+    ),
+    "host clock waits": lambda e: (
+        f"work on {' and '.join(e['kinds'])} goes on after a call: the host's clock waits for it "
+        f"at both ends of a window; --device {e['kinds'][0]} times it with the device's events"
+    ),
+    "asynchronous library": lambda e: (
+        f"{e['library']} is loaded: its calls return before their work is done, and the host's "
+        f"clock does not wait for it; call {e['call']} in fn"
+    ),
 }
 """A line for each code that has none elsewhere, for the room that words notices."""

@@ -15,7 +15,7 @@ from usv_tui.engine.calibrate import calibrate
 from usv_tui.engine.warmup import Levelling
 from usv_tui.model import Benchmark
 from usv_tui.suite.rows import assemble
-from usv_tui.timers.wall import Slot, Timer
+from usv_tui.timers.wall import Slot, Timer, meet
 from usv_tui.timesource import NS_PER_S
 
 _WARM_CALLS = 2
@@ -104,7 +104,7 @@ def _row(benchmark: Benchmark, device: str, timer: Timer, clock: Callable[[], in
     try:
         built = assemble(benchmark, device)
         slot = Slot(0, built.fn, reset=built.reset, stream=built.stream)
-        row = row._replace(first_s=_call(timer, slot, clock, waits=True))
+        row = row._replace(first_s=_call(timer, slot, clock, waits=True, is_first=True))
         for _ in range(_WARM_CALLS):
             _call(timer, slot, clock, waits=True)
         _warm(timer, slot, clock)
@@ -116,13 +116,17 @@ def _row(benchmark: Benchmark, device: str, timer: Timer, clock: Callable[[], in
         return row._replace(error=f"{type(error).__name__}: {line}")
 
 
-def _call(timer: Timer, slot: Slot, clock: Callable[[], int], *, waits: bool) -> float:
+def _call(
+    timer: Timer, slot: Slot, clock: Callable[[], int], *, waits: bool, is_first: bool = False
+) -> float:
     """Seconds of one call that begins on an idle device."""
     if slot.reset is not None:
         slot.reset()
     timer.synchronize()
     start_ns = clock()
     result = slot.fn()
+    if is_first:
+        meet(timer, slot, result)
     if waits:
         timer.synchronize()
     took_ns = clock() - start_ns

@@ -5,7 +5,9 @@ ours as a `Fault` with a traceback. Nothing is raised out of `work`.
 """
 
 import importlib
+import importlib.util
 import os
+import re
 import sys
 import threading
 import traceback
@@ -24,7 +26,7 @@ from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
 from usv_tui.engine.where import Where
-from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError
+from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError, one_line
 from usv_tui.gate import Gate
 from usv_tui.model import Notice, RunConfig, Suite, WorkRequest
 from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
@@ -32,6 +34,17 @@ from usv_tui.suite.discovery import load_suite, select_rows
 from usv_tui.telemetry.identity import device_facts
 from usv_tui.timers.abilities import ask, is_hip
 from usv_tui.timers.cache import Flusher
+from usv_tui.timers.devices import (
+    Family,
+    count,
+    current_kind,
+    device_name,
+    family_of,
+    is_here,
+    is_known,
+    waits_for,
+)
+from usv_tui.timers.host_clock import HostClock
 from usv_tui.timers.wall import Timer, WallTimer
 from usv_tui.timesource import MonotonicTime, TimeSource
 from usv_tui.vendor.nvml import silence_deprecation
@@ -138,10 +151,12 @@ def make_attendant(config: RunConfig, torch: Any, clock: TimeSource) -> Attendan
     """What watches beside the windows of this device."""
     is_cpu = config.device == "cpu"
 
-    def on_device() -> int:
-        return int(ask(torch.cuda, "memory_allocated", default=0))
+    gpu = None if is_cpu else family_of(torch, config.device.partition(":")[0]).gpu
 
-    has_size = not is_cpu and ask(torch.cuda, "memory_allocated") is not None
+    def on_device() -> int:
+        return int(ask(gpu, "memory_allocated", default=0))
+
+    has_size = not is_cpu and ask(gpu, "memory_allocated") is not None
     memory = MemoryWatch(clock.now_ns, read_device=on_device if has_size else None)
     return Attendant(memory, HostWatch() if is_cpu else None)
 
@@ -181,11 +196,9 @@ def choose_device(
     """
     if wanted == "cpu":
         return "cpu", "asked for", {}, None
-    kind, _, number = wanted.partition(":")
-    if wanted not in ("auto", "cuda") and not (kind == "cuda" and number.isdigit()):
-        raise UsageError(
-            f"--device {wanted}: no such device", "cpu, cuda, cuda:N, or sim:CARD (demo --list)"
-        )
+    kind, colon, number = wanted.partition(":")
+    if not _IS_KIND(kind) or (colon and not number.isdecimal()) or kind in _NO_KINDS:
+        raise _no_such(wanted)
     emit(Progress(clock.now_ns(), "importing", "torch"))
     silence_deprecation()
     try:
@@ -197,47 +210,102 @@ def choose_device(
             f"--device {wanted}: torch cannot be imported: {error}", "install torch"
         ) from error
     version = str(getattr(torch, "__version__", "of no known version"))
-    versions = {"torch": version}
-    if not ask(torch.cuda, "is_available"):
-        has_cuda = getattr(getattr(torch, "version", None), "cuda", None)
-        build = "ROCm" if is_hip(torch) else "CUDA" if has_cuda else "CPU-only"
-        why = f"torch {version} is a {build} build and sees no GPU"
-        if wanted == "auto":
-            return "cpu", why, versions, torch
+    found = _kind(wanted, kind, torch, version)
+    if found is None:
+        return "cpu", _no_accelerator(torch, version), {"torch": version}, torch
+    family = family_of(torch, found)
+    index = int(number) if number else _current_index(family)
+    total = count(family)
+    if index >= total:
+        there = ", ".join(f"{found}:{i} {device_name(family, i)}".strip() for i in range(total))
+        raise DeviceError(f"--device {wanted}: no such device", f"there is {there}")
+    _set_device(index, family)
+    reason = "asked for"
+    if wanted == "auto":
+        what = "GPU" if found == "cuda" else f"{found} device"
+        reason = f"torch {version} sees {total} {what}(s)"
+    return f"{found}:{index}", reason, {"torch": version} | _facts(index, family, torch), torch
+
+
+_IS_KIND = re.compile(r"[a-z_][a-z0-9_]*").fullmatch
+_NO_KINDS = ("meta", "sim", "gpu", "rocm", "hip", "nvidia", "amd", "intel", "metal")
+"""What people write and torch has no device of."""
+
+
+def _no_such(wanted: str) -> UsageError:
+    return UsageError(
+        f"--device {wanted}: no such device",
+        "cpu, cuda, cuda:N, xpu, mps, another accelerator of torch's, or sim:CARD (demo --list)",
+    )
+
+
+def _kind(wanted: str, kind: str, torch: Any, version: str) -> str | None:
+    """The kind of accelerator to use; None for the CPU.
+
+    Raises:
+        UsageError: torch has never heard of it.
+        DeviceError: it is not here.
+    """
+    if wanted == "auto":
+        return current_kind(torch)
+    if kind != "cuda" and not is_known(torch, kind):
+        _load_backend(kind)
+        if not is_known(torch, kind):
+            raise _no_such(wanted)
+    if is_here(torch, kind):
+        return kind
+    current = current_kind(torch)
+    if kind == "cuda" or current is None:
+        hint = "use --device cpu, or install a torch build for your GPU"
+        raise DeviceError(f"--device {wanted}: {_no_accelerator(torch, version)}", hint)
+    raise DeviceError(f"--device {wanted}: torch {version} sees none", f"there is {current}")
+
+
+def _load_backend(kind: str) -> None:
+    """Backends from outside of torch are packages of this name, where torch does not load them."""
+    package = f"torch_{kind}"
+    if importlib.util.find_spec(package) is None:
+        return
+    try:
+        importlib.import_module(package)
+    except Exception as error:
         raise DeviceError(
-            f"--device {wanted}: {why}", "use --device cpu, or install a torch build for your GPU"
-        )
-    index = _cuda_index(wanted, torch)
-    count = int(ask(torch.cuda, "device_count", default=index + 1))
-    if index >= count:
-        name_of = getattr(torch.cuda, "get_device_name", lambda _: "")
-        names = ", ".join(f"cuda:{i} {name_of(i)}".strip() for i in range(count))
-        raise DeviceError(f"--device {wanted}: no such device", f"there is {names}")
-    _set_device(index, torch)
-    reason = "asked for" if wanted != "auto" else f"torch {version} sees {count} GPU(s)"
-    facts = versions | device_facts(index, torch)
-    properties = ask(torch.cuda, "get_device_properties", index)
-    peak = roofline_of(properties, is_amd=is_hip(torch))
-    facts |= facts_of(peak)
-    return f"cuda:{index}", reason, facts, torch
+            f"--device {kind}: {package} cannot be imported: {error}", "use --device cpu"
+        ) from error
 
 
-def _cuda_index(wanted: str, torch: Any) -> int:
-    if wanted in ("auto", "cuda"):
-        return int(ask(torch.cuda, "current_device", default=0))
-    return int(wanted.partition(":")[2])
+def _no_accelerator(torch: Any, version: str) -> str:
+    has_cuda = getattr(getattr(torch, "version", None), "cuda", None)
+    build = "ROCm" if is_hip(torch) else "CUDA" if has_cuda else "CPU-only"
+    return f"torch {version} is a {build} build and sees no GPU"
 
 
-def _set_device(index: int, torch: Any) -> None:
+def _facts(index: int, family: Family, torch: Any) -> dict[str, Any]:
+    """What identifies a device, and its peak rates where they are known."""
+    if family.kind != "cuda":
+        facts: dict[str, Any] = {"ordinal": index, "kind": family.kind}
+        name = device_name(family, index)
+        return facts | ({"name": name} if name else {})
+    properties = ask(family.gpu, "get_device_properties", index)
+    return device_facts(index, torch) | facts_of(roofline_of(properties, is_amd=is_hip(torch)))
+
+
+def _current_index(family: Family) -> int:
+    return int(ask(family.gpu, "current_device", default=0))
+
+
+def _set_device(index: int, family: Family) -> None:
     """Make a device the thread's own, where it is not already."""
     try:
-        torch.cuda.set_device(index)
+        family.gpu.set_device(index)
     except (AttributeError, RuntimeError) as error:
-        if index == _cuda_index("cuda", torch):
+        if index == _current_index(family):
             return
         raise DeviceError(
-            f"--device cuda:{index}: torch.cuda.set_device does not choose it: {error}",
-            f"make it the only one with CUDA_VISIBLE_DEVICES={index}",
+            f"--device {family.kind}:{index}: {family.module} does not choose it: {error}",
+            f"make it the only one with CUDA_VISIBLE_DEVICES={index}"
+            if family.kind == "cuda"
+            else f"make it the only {family.kind} device that torch sees",
         ) from error
 
 
@@ -247,32 +315,48 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
     Raises:
         TimerError: it cannot be had here.
     """
-    is_cuda = config.device.startswith("cuda")
+    kind = config.device.partition(":")[0]
+    is_cpu = kind == "cpu"
     wanted = config.timer
     for flag, is_on in (("--graph", config.graph), ("--blocker", config.blocker)):
-        if is_on and (wanted == "wall" or not is_cuda):
-            where = "the wall clock" if is_cuda else config.device
+        if is_on and (wanted == "wall" or is_cpu):
+            where = config.device if is_cpu else "the wall clock"
             raise TimerError(f"{flag} works with device events only, not with {where}")
-    if wanted == "wall" or (wanted == "auto" and not is_cuda):
-        if is_cuda:
-            sync = getattr(torch.cuda, "synchronize", None)
-            if sync is None:
-                raise TimerError("--timer wall needs torch.cuda.synchronize, which is not here")
-            return WallTimer("asked for: host clock, the device synchronised at both ends", sync)
+    if is_cpu and wanted in ("wall", "auto"):
         why = "asked for" if wanted == "wall" else "no GPU: the work is on the host"
-        return WallTimer(why, watch=watch_memory)
-    if not is_cuda:
+        return WallTimer(why, watch=watch_memory, host=HostClock())
+    if is_cpu:
         raise TimerError(f"--timer {wanted} needs a GPU, and this is {config.device}")
+    if wanted == "wall":
+        return _synced("asked for", torch, kind)
     # Only device events can be captured in a graph or held back by a blocker.
     events = importlib.import_module("usv_tui.timers.events")
-    timer: Timer = events.EventTimer(
-        torch,
-        graph=config.graph,
-        blocker=config.blocker,
-        probe=config.probe,
-        reason="events of the device" if wanted == "auto" else "asked for",
-    )
+    try:
+        timer: Timer = events.EventTimer(
+            torch,
+            kind,
+            graph=config.graph,
+            blocker=config.blocker,
+            probe=config.probe,
+            reason="events of the device" if wanted == "auto" else "asked for",
+        )
+    except (TimerError, RuntimeError, NotImplementedError) as error:
+        if wanted != "auto" or kind == "cuda" or config.graph or config.blocker:
+            raise
+        return _synced(f"no events on {kind}: {one_line(error)}", torch, kind)
     return timer
+
+
+def _synced(why: str, torch: Any, kind: str) -> WallTimer:
+    """The host's clock, which waits for the device."""
+    sync = waits_for(torch, kind)
+    if sync is None:
+        raise TimerError(f"--timer wall needs torch.{kind}.synchronize, which is not here")
+    return WallTimer(
+        f"{why}: host clock, the device synchronised at both ends",
+        sync,
+        host=HostClock({kind: sync}),
+    )
 
 
 def make_flusher(config: RunConfig, torch: Any) -> Flusher:

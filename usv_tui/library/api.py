@@ -11,8 +11,7 @@ from typing import Any
 
 from usv_tui.library.group import Group
 from usv_tui.library.measurement import BenchmarkFailed, Measurement
-from usv_tui.library.timer_selection import BadValue, device_sync, engine_timer, flusher, warn
-from usv_tui.timers.wall import WallTimer
+from usv_tui.library.timer_selection import BadValue, Place, engine_timer, flusher, warn
 
 
 def do_bench(
@@ -58,6 +57,20 @@ def do_bench(
     else:
         return results[name]
     raise error
+
+
+def _lock(stack: contextlib.ExitStack, place: Place) -> str:
+    """Hold the clocks of the device while the stack is open, where that can be done; how it is."""
+    if place.kind in ("cpu", "cuda"):
+        fixed = importlib.import_module("usv_tui.library.fixed")
+        state = stack.enter_context(fixed.clocks_locked_if_possible(device=place.ordinal))
+        mhz, reason = state.locked_mhz, state.reason
+    else:
+        mhz, reason = None, f"the clocks of {place.kind} cannot be held"
+    if mhz is not None:
+        return f"locked {mhz} MHz"
+    warn(f"lock_clocks: measuring unlocked: {reason}")
+    return f"unlocked: {reason}"
 
 
 def do_bench_many(
@@ -115,18 +128,10 @@ def do_bench_many(
     clocks = ""
     with contextlib.ExitStack() as stack:
         if lock_clocks:
-            fixed = importlib.import_module("usv_tui.library.fixed")
-            state = stack.enter_context(fixed.clocks_locked_if_possible(device=place.ordinal))
-            clocks = f"locked {state.locked_mhz} MHz"
-            if state.locked_mhz is None:
-                clocks = f"unlocked: {state.reason}"
-                warn(f"lock_clocks: measuring unlocked: {state.reason}")
+            clocks = _lock(stack, place)
         flush, label = flusher(place, flush_mb) if cache_flush else (None, cache)
         group = Group(engine, fns, flush)
         group.prime()
-        if timer == "wall" and place.sync is None and (sync := device_sync()) is not None:
-            # The first call brought the device up: from here on the wall clock waits for it.
-            group.timer = WallTimer(engine.info.reason, sync)
         wants_warm = interleave and cache == "warm" and not cache_flush
         timed = (
             wants_warm

@@ -15,7 +15,9 @@ from usv_tui.engine.schedule import spread
 from usv_tui.engine.warmth import Patient, first_refill, look
 from usv_tui.library.measurement import BenchmarkFailed, Measurement
 from usv_tui.library.timer_selection import BadValue, warn
-from usv_tui.timers.wall import ForeignTimer, Slot, Timer
+from usv_tui.records import Noted
+from usv_tui.session.wording import sentence
+from usv_tui.timers.wall import ForeignTimer, Slot, Timer, beside
 
 MOST_SAMPLES = 1_000_000
 """Most samples (or warm-up calls) of one callable that a time budget may ask for."""
@@ -74,6 +76,9 @@ class Group:
                 self._fail(row, first.error)
             elif (fault := vet_result(first.result)) is not None:
                 warn(f"{row.name or 'the callable'}: {fault}")
+        for record in beside(self.timer):
+            if isinstance(record, Noted) and record.notice.level == "warn":
+                warn(sentence(record.notice))
 
     def set_inner(
         self, inner: int | str, target_s: float, *, estimate: bool, is_shared: bool = False
@@ -184,7 +189,7 @@ class Group:
         order = itertools.chain.from_iterable(rounds)
         size, queue = 1, list[Slot]()
         while True:
-            queue += itertools.islice(order, size - len(queue))
+            queue += itertools.islice(order, max(0, size - len(queue)))
             if not queue:
                 break
             start = time.perf_counter_ns()

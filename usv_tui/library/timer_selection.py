@@ -21,6 +21,8 @@ from usv_tui.errors import DeviceError, TimerError, UsageError
 from usv_tui.model import RunConfig
 from usv_tui.records import AnyRecord
 from usv_tui.timers.abilities import ask
+from usv_tui.timers.devices import family_of, waits_for
+from usv_tui.timers.host_clock import HostClock, used_kinds
 from usv_tui.timers.wall import ForeignTimer, GPUTimer, Timer, WallClock, WallTimer
 from usv_tui.timesource import MonotonicTime
 
@@ -41,6 +43,11 @@ class Place(NamedTuple):
     device: str
     torch: Any = None
     sync: Callable[[], object] | None = None
+
+    @property
+    def kind(self) -> str:
+        """What kind of device: cpu, cuda, xpu, mps or another accelerator of torch's."""
+        return self.device.partition(":")[0]
 
     @property
     def ordinal(self) -> int:
@@ -64,19 +71,22 @@ def get_timer(backend: str = "auto") -> GPUTimer:
         place = _gpu_or_none(backend)
         if place is not None:
             torch_clock = importlib.import_module("usv_tui.timers.torch_clock")
-            clock: GPUTimer = torch_clock.TorchClock(place.torch)
+            clock: GPUTimer = torch_clock.TorchClock(place.torch, place.kind)
             return clock
     return DeviceWallClock()
 
 
 def device_sync() -> Callable[[], object] | None:
-    """What waits for the GPU that this process uses; None when it uses none (yet)."""
-    torch = sys.modules.get("torch")  # who has work on a GPU has imported torch already
-    cuda = getattr(torch, "cuda", None)
-    if cuda is None or not ask(cuda, "is_initialized", default=ask(cuda, "is_available")):
-        return None
-    wait: Callable[[], object] | None = getattr(cuda, "synchronize", None)
-    return wait
+    """What waits for the accelerators that this process uses; None when it uses none (yet)."""
+    waits = _waits()
+    return HostClock(waits).wait if waits else None
+
+
+def _waits() -> dict[str, Callable[[], object]]:
+    """What waits for each kind of accelerator in use."""
+    torch = sys.modules.get("torch")  # who has work on a device has imported torch already
+    waits = {kind: waits_for(torch, kind) for kind in used_kinds(torch)}
+    return {kind: wait for kind, wait in waits.items() if wait is not None}
 
 
 class DeviceWallClock(WallClock):
@@ -142,7 +152,8 @@ def _gpu_or_none(backend: str) -> Place | None:
     """The GPU for "torch" and "auto"; for "auto" None and a warning when there is none."""
     if backend == "torch":
         try:
-            return _choose("cuda")
+            found = _choose("auto")
+            return _choose("cuda") if found.device == "cpu" else found
         except DeviceError as error:
             raise NoDevice(f"timer='torch': {error.message}", error.hint) from error
     place = _choose("auto")
@@ -166,11 +177,13 @@ def engine_timer(timer: Any) -> tuple[Timer, Place]:
         place = _gpu_or_none(timer)
         if place is not None:
             events = importlib.import_module("usv_tui.timers.events")
-            return events.EventTimer(torch=place.torch, probe=False), place
-        return WallTimer("no GPU: the work is on the host"), Place("cpu")
+            return events.EventTimer(place.torch, place.kind, probe=False), place
+        host = HostClock(_waits(), names_loaded=False)
+        sync = host.wait if host.waits else None
+        return WallTimer("no GPU: the work is on the host", sync, host=host), Place("cpu")
     here = _place_in_use()
     if timer == "wall":
-        return WallTimer("asked for", here.sync), here
+        return WallTimer("asked for", here.sync, host=HostClock(_waits(), names_loaded=False)), here
     if all(hasattr(timer, name) for name in ("enqueue", "harvest", "info")):
         return timer, here
     if all(hasattr(timer, name) for name in ("open", "value", "synchronize")):
@@ -183,7 +196,9 @@ def _place_in_use() -> Place:
     if sync is None:
         return Place("cpu")
     torch = sys.modules["torch"]
-    return Place(f"cuda:{ask(torch.cuda, 'current_device', default=0)}", torch, sync)
+    kind = next(iter(_waits()))
+    index = ask(family_of(torch, kind).gpu, "current_device", default=0)
+    return Place(f"{kind}:{index}", torch, sync)
 
 
 def flusher(place: Place, flush_mb: int | None) -> tuple[Callable[[], object] | None, str]:

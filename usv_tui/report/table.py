@@ -272,7 +272,7 @@ def _timer(info: TimerInfo | None) -> str:
     if info.resolution_ns is not None:
         parts.append(f"resolution {info.resolution_ns} ns")
     if info.floor_ns is not None:
-        parts.append(f"floor {info.floor_ns} ns")
+        parts.append(f"floor {info.floor_ns} ns" + " (the host's)" * info.is_floor_host)
     return ", ".join(parts)
 
 

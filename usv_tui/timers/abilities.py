@@ -1,7 +1,7 @@
 """What this build of torch can do beside timing: each ability is optional, and says what it costs.
 
-Takes `torch` as an argument and imports nothing of it. A module that stands in for `torch.cuda`
-may lack any of its functions, or have one that raises.
+Takes `torch` as an argument and imports nothing of it. What times a kind of accelerator goes by the
+names of `torch.cuda`; it may lack any of its functions, or have one that raises.
 """
 
 from collections.abc import Mapping
@@ -24,19 +24,21 @@ OPTIONAL: Mapping[str, str] = {
     "memory_allocated": "memory on the device is not watched",
     "get_device_properties": "neither the device's name nor its cache and peak rates are known",
 }
-"""What else is used of `torch.cuda`, and what is lost without it."""
+"""What else is used, by its name in `torch.cuda`, and what is lost without it."""
 
 
-def require_events(torch: Any) -> None:
+_FILLED = "no spin kernel: additions hold the device instead, and there is no clock by spins"
+
+
+def require_events(torch: Any, gpu: Any, module: str = "torch.cuda") -> None:
     """Refuse a torch that cannot time by events.
 
     Raises:
         TimerError: it names what is missing.
     """
-    cuda = getattr(torch, "cuda", None)
-    missing = [name for name in ESSENTIAL if not hasattr(cuda, name)]
+    missing = [name for name in ESSENTIAL if not hasattr(gpu, name)]
     if missing:
-        names = ", ".join(f"torch.cuda.{name}" for name in missing)
+        names = ", ".join(f"{module}.{name}" for name in missing)
         version = getattr(torch, "__version__", "here")
         raise TimerError(
             f"event timing needs {names}, and torch {version} has no such thing",
@@ -44,15 +46,16 @@ def require_events(torch: Any) -> None:
         )
 
 
-def lacking(cuda: Any) -> Finding | None:
+def lacking(gpu: Any, module: str = "torch.cuda", *, has_filler: bool = False) -> Finding | None:
     """What is optional and not here, in one finding."""
     lost: dict[str, list[str]] = {}
     for name, loss in OPTIONAL.items():
-        if not hasattr(cuda, name):
-            lost.setdefault(loss, []).append(name)
+        if not hasattr(gpu, name):
+            is_filled = name == "_sleep" and has_filler
+            lost.setdefault(_FILLED if is_filled else loss, []).append(name)
     if not lost:
         return None
-    reasons = [f"no torch.cuda.{' and '.join(names)}: {loss}" for loss, names in lost.items()]
+    reasons = [f"no {module}.{' and '.join(names)}: {loss}" for loss, names in lost.items()]
     return Finding("abilities missing", {"reasons": reasons})
 
 

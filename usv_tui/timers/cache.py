@@ -1,7 +1,7 @@
 """What the caches hold when a window opens: sizes, a flush that truly evicts, rotation badges.
 
 A flush that cannot be had says why; nothing is called cold that is not. Sizes come from the device
-(CUDA, ROCm) or from the kernel (CPU), and are None where nobody tells.
+(CUDA, ROCm, xpu) or from the kernel (CPU), and are None where nobody tells.
 """
 
 import functools
@@ -16,13 +16,11 @@ import numpy as np
 
 from usv_tui.diagnosis.checks import cold_that_is_warm, fits_in_cache
 from usv_tui.diagnosis.vocabulary import Finding
-from usv_tui.timers.abilities import ask, is_hip
+from usv_tui.timers.devices import cache_bytes as device_cache_bytes
 
 _MIB = 1 << 20
 _UNKNOWN_CACHE_BYTES = 256 * _MIB
 """Flushed where the size of the cache is not known: more than any L2 of today."""
-_INFINITY_CACHE = {"gfx942": 256 * _MIB, "gfx950": 256 * _MIB}
-"""Behind the L2 of these chips is a last-level cache that their properties do not list."""
 _CPU_CACHES = Path("/sys/devices/system/cpu")
 
 
@@ -48,18 +46,18 @@ class Flusher:
 
 
 def make_flusher(device: str, *, flush_mb: int | None = None, torch: Any = None) -> Flusher:
-    """The flush of a device: `cpu`, `cuda` or `cuda:N`. Allocates its buffer once.
+    """The flush of a device as torch names it: `cpu`, `cuda:1`, `xpu` … Allocates its buffer once.
 
     `torch` is needed for a GPU; on a CPU it lets the flush run on the threads that torch's own
     kernels use, whose private caches it could not reach otherwise.
     """
     if flush_mb is not None and flush_mb <= 0:
         return Flusher(None, reason=f"a flush of {flush_mb} MB is none")
-    if device.startswith("cuda"):
-        return _gpu_flusher(device, flush_mb, torch)
     if device == "cpu":
         return _cpu_flusher(flush_mb, torch)
-    return Flusher(None, reason=f"{device} has no cache that can be flushed")
+    if device.startswith("sim"):
+        return Flusher(None, reason=f"{device} has no cache that can be flushed")
+    return _gpu_flusher(device, flush_mb, torch)
 
 
 # -- GPU
@@ -68,7 +66,7 @@ def make_flusher(device: str, *, flush_mb: int | None = None, torch: Any = None)
 def _gpu_flusher(device: str, flush_mb: int | None, torch: Any) -> Flusher:
     if torch is None:
         return Flusher(None, reason="torch is needed to flush a GPU's cache")
-    cache = gpu_cache_bytes(torch, device)
+    cache = device_cache_bytes(torch, device)
     size = _flush_bytes(flush_mb, cache)
     try:
         scratch = torch.empty(size, dtype=torch.uint8, device=device)
@@ -76,16 +74,6 @@ def _gpu_flusher(device: str, flush_mb: int | None, torch: Any) -> Flusher:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         return Flusher(None, 0, cache, f"no {size // _MIB} MiB for the flush buffer: {why}")
     return Flusher(scratch.zero_, size, cache)
-
-
-def gpu_cache_bytes(torch: Any, device: str) -> int | None:
-    """The largest cache of a GPU; None when torch does not tell."""
-    properties = ask(torch.cuda, "get_device_properties", device)
-    sizes = [int(getattr(properties, "L2_cache_size", 0) or 0)]
-    if is_hip(torch):
-        arch = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
-        sizes.append(_INFINITY_CACHE.get(arch, 0))
-    return max(sizes) or None
 
 
 def _flush_bytes(flush_mb: int | None, cache: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Timing by events in the device's own stream: CUDA and ROCm, through torch.
+"""Timing by events in the device's own stream: every accelerator that torch knows.
 
 The host runs ahead: a window is a pair of events around the calls, and is read when the device has
 passed it. While the queue is deep, a late host cannot open a gap inside a window; whether it was is
@@ -16,18 +16,15 @@ from usv_tui.errors import TimerError
 from usv_tui.model import Flag, Notice, TimerInfo
 from usv_tui.records import AnyRecord, Noted, ProbeClock, Samples
 from usv_tui.timers.abilities import ask, lacking, require_events
+from usv_tui.timers.devices import Family, current_kind, device_name, family_of
+from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.examine import EXAMINED, Examiner
 from usv_tui.timers.graphs import capture
 from usv_tui.timers.in_flight import END, MAX_LAUNCHES, Block, Flight, Known, Pairs
 from usv_tui.timers.phases import Calls, PhaseCollector, unwrap
 from usv_tui.timers.probe import Probe, find_probe
-from usv_tui.timers.stream_clock import (
-    EventPool,
-    StreamClock,
-    calibrate_sleep,
-    check_events,
-    measure_floor,
-)
+from usv_tui.timers.spin import Filler, find_spin
+from usv_tui.timers.stream_clock import StreamClock, check_events, measure_floor
 from usv_tui.timers.torch_clock import TorchClock
 from usv_tui.timers.wall import Failure, Slot
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
@@ -35,6 +32,7 @@ from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 __all__ = ["EventTimer", "TorchClock", "load_torch"]
 
 _NS_PER_MS = 1_000_000
+_INFO = ("abilities missing", "unproven")
 _STARVED = int(Flag.STARVED)
 _LONGEST_SPIN_NS = 20_000_000
 _HOST_BOUND = 0.9
@@ -53,9 +51,9 @@ def load_torch() -> Any:
         torch = importlib.import_module("torch")
     except ImportError as error:
         raise TimerError("event timing needs torch, which is not installed") from error
-    if not torch.cuda.is_available():
+    if current_kind(torch) is None:
         raise TimerError(
-            f"event timing needs a CUDA or ROCm device, and torch {torch.__version__} sees none",
+            f"event timing needs an accelerator, and torch {torch.__version__} sees none",
             "--timer wall times the host",
         )
     return torch
@@ -71,6 +69,7 @@ class EventTimer:
     def __init__(
         self,
         torch: Any = None,
+        kind: str = "",
         *,
         graph: bool = False,
         blocker: bool = False,
@@ -82,23 +81,38 @@ class EventTimer:
         anchor_every_ns: int = 2 * NS_PER_S,
     ) -> None:
         torch = load_torch() if torch is None else torch
-        require_events(torch)
+        family = family_of(torch, kind or current_kind(torch) or "cuda")
+        require_events(torch, family.gpu, family.module)
         self._torch = torch
-        self._cuda = torch.cuda
+        self._family = family
+        self._gpu = family.gpu
         self._clock: Callable[[], int] = (time_source or MonotonicTime()).now_ns
         self._depth = depth
         self._queue_ns = queue_ns
         self._is_graph = graph
-        self._pool = EventPool(self._cuda)
+        self._pool = EventPool(self._gpu)
+        self._handed = EventPool(self._gpu)
+        """Events by which streams wait for each other."""
         self._pool.reserve(2 * min(depth, 64))
-        self._cuda.synchronize()
+        self._gpu.synchronize()
         check_events(self._pool, self._clock)
-        self._sleep = calibrate_sleep(self._cuda, self._pool)
-        resolution_ns, floor_ns = measure_floor(self._cuda, self._pool, self._sleep)
-        self._stream_clock = StreamClock(self._cuda, self._pool, self._clock, anchor_every_ns)
-        self._examiner = Examiner(torch, self._pool, self._clock, self._sleep)
+        self._can_ask = _can_be_asked(self._gpu.current_stream())
+        self._spin = find_spin(torch, family.kind, self._gpu, self._pool)
+        floor = measure_floor(self._gpu, self._pool, self._spin)
+        self._stream_clock = StreamClock(self._gpu, self._pool, self._clock, anchor_every_ns)
+        self._examiner = Examiner(
+            torch,
+            family,
+            self._pool,
+            self._clock,
+            self._spin,
+            None if floor.is_host else floor.floor_ns,
+        )
         self._phases = PhaseCollector(self._mark)
-        self._is_blocking = blocker and self._sleep is not None
+        self._is_blocking = blocker and self._spin is not None
+        self._is_plain = self._can_ask and not self._is_blocking
+        self._extra = 2 + (self._spin.launches if self._spin and blocker else 0)
+        """Launches of a window beside its calls."""
         self._known: defaultdict[int, Known] = defaultdict(Known)
         self._flight = Flight(self._pool, self._stream_clock, depth=depth, queue_ns=queue_ns)
         self._notes: list[tuple[int | None, Finding]] = []
@@ -110,19 +124,23 @@ class EventTimer:
         self.no_probe_reason = "" if probe else "not asked for"
         """Why the clock is not measured by the best probe; empty when it is."""
         self._notes += [(None, found) for found in self._examiner.surroundings()]
-        lacks = lacking(self._cuda)
+        lacks = lacking(self._gpu, family.module, has_filler=isinstance(self._spin, Filler))
         if lacks is not None:
             self._notes.append((None, lacks))
-        if blocker and self._sleep is None:
+        if family.unproven:
+            self._notes.append((None, finding("unproven", reason=family.unproven)))
+        if blocker and self._spin is None:
             why = "this build of torch has no spin kernel"
             self._notes.append((None, finding("no blocker", reason=why)))
         if probe:
-            self._probe, self.no_probe_reason = find_probe(torch, self._pool, self._sleep)
+            rate = getattr(self._spin, "rate", None)
+            self._probe, self.no_probe_reason = find_probe(torch, self._pool, rate, family)
         self.info = TimerInfo(
             name="event",
-            reason=reason or f"torch.cuda events on {_device_name(self._cuda)}",
-            resolution_ns=resolution_ns,
-            floor_ns=floor_ns,
+            reason=_reason(reason, family),
+            resolution_ns=floor.resolution_ns,
+            floor_ns=floor.floor_ns,
+            is_floor_host=floor.is_host,
         )
 
     # -- putting windows into the stream
@@ -137,8 +155,8 @@ class EventTimer:
         flight, clock, known_of = self._flight, self._clock, self._known
         open_, depth, queue_ns = flight.open, self._depth, self._queue_ns
         free, fly = self._pool.free, open_.append
-        is_plain, has_probe = not self._is_blocking, self._probe is not None
-        stream = self._cuda.current_stream()
+        is_plain, has_probe = self._is_plain, self._probe is not None
+        stream = self._gpu.current_stream()
         is_drained = stream.query
         add_host, add_flag = block.host_ns.append, block.flags.append
         is_precise = True
@@ -148,7 +166,7 @@ class EventTimer:
             inner = slot.inner
             window_ns = known.per_call_ns * inner
             expected_ns = window_ns + known.lead_ns
-            launches = 4 * inner if slot.cold_each else inner + len(slot.before) + 2
+            launches = 4 * inner if slot.cold_each else inner + len(slot.before) + self._extra
             if (
                 flight.expected_ns + expected_ns > queue_ns
                 or flight.launches + launches > MAX_LAUNCHES
@@ -185,7 +203,7 @@ class EventTimer:
                     host_ns, is_late, pairs = self._prepared(slot, known, start, end)
                     is_precise = True
             except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
-                free += (start, end)
+                self._pool.give_each(start, end)
                 failure = (slot, error)
                 break
             add_host(host_ns)
@@ -210,7 +228,9 @@ class EventTimer:
     def _begin_block(self, round_: int, slots: Sequence[Slot], size: int, flag: int) -> Block:
         """What is better done before the first window: events made, the anchor renewed."""
         if self._phases.calls:
-            self._recycle(self._phases.take())  # of untimed calls since the last block
+            # Of untimed calls since the last block: perhaps the device has yet to come there.
+            for _, spans in self._phases.take():
+                self._pool.give_each(*(mark for span in spans for mark in (span.begin, span.end)))
         if not self._flight.open and self._stream_clock.is_due():
             self._stream_clock.anchor_idle()
         self._pool.reserve(2 * min(len(slots), self._depth) + self._marks + 8)
@@ -241,23 +261,27 @@ class EventTimer:
         Returns the host's time, whether the device was there too early, and the pairs of calls
         that are timed one by one.
         """
-        here = self._cuda.current_stream()
+        here = self._gpu.current_stream()
         there = slot.stream
         if there is None or there == here:
             return self._window(slot, known, here, start, end)
         # Windows of different streams must not overlap: each waits for the one before it.
-        self._hand_over(here, there)
-        with self._cuda.stream(there):
-            seen = self._window(slot, known, there, start, end)
-        here.wait_event(end)
-        return seen
+        go = self._hand_over(here, there)
+        try:
+            with self._gpu.stream(there):
+                return self._window(slot, known, there, start, end)
+        finally:
+            back = self._hand_over(there, here)
+            passed = self._handed.take()
+            passed.record(here)  # when this is reached, nobody waits for the others any more
+            self._handed.give_when(passed, go, back, passed)
 
-    def _hand_over(self, here: Any, there: Any) -> None:
-        """Let one stream wait for all that is queued in another."""
-        event = self._pool.take()
+    def _hand_over(self, here: Any, there: Any) -> Any:
+        """Let one stream wait for all that is queued in another; for the event in between."""
+        event = self._handed.take()
         event.record(here)
         there.wait_event(event)
-        self._pool.give(event)
+        return event
 
     def _window(
         self, slot: Slot, known: Known, stream: Any, start: Any, end: Any
@@ -273,7 +297,7 @@ class EventTimer:
                 call()
         clock, fn = self._clock, slot.fn
         spin_ns = self._arm(slot, known)
-        is_late = not spin_ns and stream.query()
+        is_late = not spin_ns and self._is_drained(slot, stream)
         calls = repeat(None, slot.inner)
         began_ns = clock()
         start.record(stream)
@@ -302,7 +326,7 @@ class EventTimer:
         for begin, finish in pairs:
             if slot.flush is not None:
                 slot.flush()
-            is_late = stream.query() or is_late
+            is_late = self._is_drained(slot, stream) or is_late
             began_ns = clock()
             begin.record(stream)
             fn()
@@ -310,15 +334,27 @@ class EventTimer:
             host_ns += clock() - began_ns
         return host_ns, is_late, pairs
 
+    def _is_drained(self, slot: Slot, stream: Any) -> bool:
+        """Whether the device has done all that is queued.
+
+        A stream that cannot be asked is judged by the last window's end; behind untimed work not
+        even that is known, and then the host's time alone tells that the device waited.
+        """
+        if self._can_ask:
+            return bool(stream.query())
+        if slot.before or slot.flush is not None or not self._flight.open:
+            return False
+        return bool(self._flight.open[-1][END].query())
+
     # -- the blocker
 
     def _arm(self, slot: Slot, known: Known) -> float:
         """Let the device spin while a window is put into the stream; the spin's length in ns."""
         if not self._is_blocking or not known.is_armed or slot.hints.get("synchronises"):
             return 0.0
-        assert self._sleep is not None
+        assert self._spin is not None
         spin_ns = min(_LONGEST_SPIN_NS, (1.5 * known.host_ns + 20_000) * known.gain)
-        self._cuda._sleep(self._sleep.cycles(spin_ns))  # noqa: SLF001  torch's own name
+        self._spin.put(spin_ns)
         return spin_ns
 
     def _learn(self, slot: Slot, known: Known, spin_ns: float, *, is_late: bool) -> None:
@@ -390,7 +426,7 @@ class EventTimer:
 
     def synchronize(self) -> None:
         """Wait for the whole device."""
-        self._cuda.synchronize()
+        self._gpu.synchronize()
 
     def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
         """What a primed row does to the device; a row that spoils the others will fail by name."""
@@ -431,6 +467,7 @@ class EventTimer:
         """Time replays of a graph from now on, where one can be had that does the same."""
         captured = capture(
             self._torch,
+            self._family,
             unwrap(slot.fn),
             reset=slot.reset,
             covered_ns=self._examiner.covered_ns,
@@ -457,7 +494,7 @@ class EventTimer:
                 code=found.code,
                 at_ns=self._clock(),
                 bench=bench,
-                level="info" if found.code == "abilities missing" else "warn",
+                level="info" if found.code in _INFO else "warn",
                 evidence=found.evidence,
             )
             records.append(Noted(notice))
@@ -489,6 +526,20 @@ def _raiser(error: BaseException) -> Callable[[], object]:
     return fail
 
 
-def _device_name(cuda: Any) -> str:
-    properties = ask(cuda, "get_device_properties", ask(cuda, "current_device", default=0))
-    return str(getattr(properties, "name", "") or "a device that does not tell its name")
+def _can_be_asked(stream: Any) -> bool:
+    """Whether a stream tells that it is done: Apple's does not."""
+    try:
+        stream.query()
+    except (RuntimeError, AttributeError):
+        return False
+    return True
+
+
+def _reason(reason: str, family: Family) -> str:
+    """Why this timer, and what its times are where that is not plain CUDA."""
+    index = int(ask(family.gpu, "current_device", default=0))
+    name = device_name(family, index) or "a device that does not tell its name"
+    clock = f"{family.clock} on {name}"
+    if not reason:
+        return clock
+    return reason if family.kind == "cuda" else f"{reason}: {family.clock}"

@@ -18,6 +18,8 @@ from usv_tui.diagnosis.checks import (
     DeviceState,
     Longer,
     distortions,
+    host_only,
+    is_host_only,
     longer,
     outside_limit,
     outside_stream,
@@ -26,11 +28,13 @@ from usv_tui.diagnosis.checks import (
 )
 from usv_tui.diagnosis.vocabulary import Finding
 from usv_tui.timers.abilities import ask
-from usv_tui.timers.stream_clock import EventPool, SleepRate
+from usv_tui.timers.devices import Family
+from usv_tui.timers.event_pool import EventPool
+from usv_tui.timers.spin import Spin
 from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
 
-EXAMINED = ("synchronises", "work outside the stream")
+EXAMINED = ("synchronises", "work outside the stream", "host only")
 """What is found here."""
 _SPIN_NS = 2_000_000
 """Long enough to see a wait, too short for the launch queue to fill meanwhile."""
@@ -45,6 +49,7 @@ _BUDGET_NS = NS_PER_S // 2
 """Fewer looks are taken at a row whose calls are long."""
 _MOST_CALLS = 200
 """In a row, to let what each leaves elsewhere add up; a device takes 1024 launches ahead."""
+_EMPTY_LOOKS = 5
 _BASES = 4
 """Baselines of which the least is what an undisturbed synchronise costs."""
 _NS_PER_MS = 1_000_000
@@ -61,6 +66,8 @@ class Call(NamedTuple):
     window_ns: float
     after_end_ns: int
     """How long the device went on after the end event."""
+    is_covered: bool = False
+    """The device was held until all of it was in the stream: the window holds no gap."""
 
 
 class Examiner:
@@ -69,29 +76,34 @@ class Examiner:
     def __init__(
         self,
         torch: Any,
+        family: Family,
         pool: EventPool,
         clock: Callable[[], int],
-        sleep: SleepRate | None,
+        spin: Spin | None,
+        floor_ns: int | None = None,
     ) -> None:
         self._torch = torch
-        self._cuda = torch.cuda
+        self._kind = family.kind
+        self._gpu = family.gpu
         self._pool = pool
         self._clock = clock
-        self._sleep = sleep
+        self._spin = spin
+        self._floor_ns = floor_ns
+        """The device's own; None where it is not known."""
         self._home = self.state()
-        self._home_stream = self._cuda.current_stream()
+        self._home_stream = self._gpu.current_stream()
         # A mode that cannot be asked for, or not be set, hears nothing.
-        mode = ask(self._cuda, "get_sync_debug_mode")
-        self._can_listen = mode is not None and hasattr(self._cuda, "set_sync_debug_mode")
+        mode = ask(self._gpu, "get_sync_debug_mode")
+        self._can_listen = mode is not None and hasattr(self._gpu, "set_sync_debug_mode")
 
     def state(self) -> DeviceState:
         """What is shared by all rows of this thread; what cannot be asked for never changes."""
-        cuda = self._cuda
-        stream = cuda.current_stream()
+        gpu = self._gpu
+        stream = gpu.current_stream()
         return DeviceState(
-            int(ask(cuda, "current_device", default=0)),
+            int(ask(gpu, "current_device", default=0)),
             _handle(stream),
-            bool(ask(cuda, "is_current_stream_capturing")),
+            bool(ask(gpu, "is_current_stream_capturing")),
             bool(ask(self._torch, "is_grad_enabled")),
         )
 
@@ -103,11 +115,11 @@ class Examiner:
 
     def fault(self) -> BenchFault | None:
         """Whether the calls so far left this thread's state changed; puts it back."""
-        found = vet_state(self._home, self.state())
+        found = vet_state(self._home, self.state(), self._kind)
         if found is not None:
-            cuda = self._cuda
-            ask(cuda, "set_device", self._home.device)
-            ask(cuda, "set_stream", self._home_stream)
+            gpu = self._gpu
+            ask(gpu, "set_device", self._home.device)
+            ask(gpu, "set_stream", self._home_stream)
             ask(self._torch, "set_grad_enabled", self._home.is_grad_enabled)
         return found
 
@@ -115,7 +127,9 @@ class Examiner:
         """Call a row and see whether it waits for the device, or works elsewhere."""
         heard: list[str] = []
         first = self._call(slot, heard=heard)
-        found = (self._waits(slot, first, len(heard)), self._outside(slot, first))
+        waits, outside = self._waits(slot, first, len(heard)), self._outside(slot, first)
+        is_known = waits is not None or outside is not None
+        found = (waits, outside, None if is_known else self._nothing_there(slot, first))
         return [f for f in found if f is not None]
 
     def covered_ns(self, fn: Callable[[], object]) -> float:
@@ -132,7 +146,7 @@ class Examiner:
             if not all(again):  # lazy set-up of a first call, not what every call does
                 return None
             return synchronises(heard, first.host_ns, None, 0.0)
-        if self._sleep is None or first.host_ns < 0.5 * first.window_ns:
+        if self._spin is None or first.host_ns < 0.5 * first.window_ns:
             return None
         alone_ns = [first.host_ns, self._call(slot).host_ns]
         spin_ns = max(_SPIN_NS, min(_LONGEST_SPIN_NS, 3 * min(alone_ns)))
@@ -151,6 +165,25 @@ class Examiner:
         heard: list[str] = []
         self._call(slot, heard=heard)
         return len(heard)
+
+    # -- does it put anything into the stream?
+
+    def _nothing_there(self, slot: Slot, first: Call) -> Finding | None:
+        """Whether a call that takes the host its time leaves the stream as good as empty."""
+        floor_ns = self._floor_ns
+        spin_ns = 2 * first.host_ns + _SPIN_NS // 20
+        if self._spin is None or not floor_ns or spin_ns > _LONGEST_SPIN_NS:
+            return None
+        if not is_host_only(first.host_ns, floor_ns, floor_ns):
+            return None
+        calls: list[Call] = []
+        while len(calls) < _EMPTY_LOOKS:
+            calls.append(self._call(slot, spin_ns))
+            last = calls[-1]
+            if not last.is_covered or not is_host_only(last.host_ns, last.window_ns, floor_ns):
+                return None
+        host_ns = statistics.median(call.host_ns for call in calls)
+        return host_only(host_ns, statistics.median(call.window_ns for call in calls), floor_ns)
 
     # -- does it work elsewhere?
 
@@ -208,7 +241,7 @@ class Examiner:
 
     def _base(self, slot: Slot, window_ns: float) -> int:
         """What a synchronise takes after the host has waited for work that is all in the stream."""
-        if self._sleep is None:
+        if self._spin is None:
             return self._drained_call(slot)
         spin = Slot(-1, _nothing)
         return self._call(spin, round(min(_BASE_NS, max(_SPIN_NS / 20, window_ns)))).after_end_ns
@@ -218,7 +251,7 @@ class Examiner:
 
         def drained() -> None:
             slot.fn()
-            self._cuda.synchronize()
+            self._gpu.synchronize()
 
         return self._call(Slot(-1, drained, reset=slot.reset, stream=slot.stream)).after_end_ns
 
@@ -227,30 +260,31 @@ class Examiner:
     def _call(
         self, slot: Slot, spin_ns: int = 0, heard: list[str] | None = None, calls: int = 1
     ) -> Call:
-        cuda, clock = self._cuda, self._clock
+        gpu, clock = self._gpu, self._clock
         start, end = self._pool.take(), self._pool.take()
         if slot.reset is not None:
             slot.reset()
-        cuda.synchronize()
+        gpu.synchronize()
         with (
-            cuda.stream(slot.stream) if slot.stream is not None else nullcontext(),
+            gpu.stream(slot.stream) if slot.stream is not None else nullcontext(),
             nullcontext() if heard is None else self._listening(heard),
         ):
-            if spin_ns and self._sleep is not None:
-                cuda._sleep(self._sleep.cycles(spin_ns))  # noqa: SLF001  torch's own name
+            if spin_ns and self._spin is not None:
+                self._spin.put(spin_ns)
             start.record()
             before_ns = clock()
             for _ in range(calls):
                 slot.fn()
             host_ns = clock() - before_ns
+            is_covered = spin_ns > 0 and not start.query()
             end.record()
         end.synchronize()
         ended_ns = clock()
-        cuda.synchronize()
+        gpu.synchronize()
         after_ns = clock() - ended_ns
         window_ns = start.elapsed_time(end) * _NS_PER_MS
         self._pool.give(start, end)
-        return Call(host_ns, window_ns, after_ns)
+        return Call(host_ns, window_ns, after_ns, is_covered)
 
     @contextmanager
     def _listening(self, heard: list[str]) -> Iterator[None]:
@@ -258,15 +292,15 @@ class Examiner:
         if not self._can_listen:
             yield
             return
-        cuda = self._cuda
-        before = cuda.get_sync_debug_mode()
+        gpu = self._gpu
+        before = gpu.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            ask(cuda, "set_sync_debug_mode", "warn")
+            ask(gpu, "set_sync_debug_mode", "warn")
             try:
                 yield
             finally:
-                ask(cuda, "set_sync_debug_mode", before)
+                ask(gpu, "set_sync_debug_mode", before)
         for warning in caught:
             text = str(warning.message)
             if _SYNC_WARNING in text:

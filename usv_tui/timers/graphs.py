@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from usv_tui.diagnosis.vocabulary import Finding, finding
+from usv_tui.timers.devices import Family
 
 _WARM_CALLS = 3
 _TOO_FAST = 0.4
@@ -30,6 +31,7 @@ class Captured(NamedTuple):
 
 def capture(
     torch: Any,
+    family: Family,
     fn: Callable[[], object],
     *,
     reset: Callable[[], object] | None = None,
@@ -39,16 +41,16 @@ def capture(
 
     `covered_ns` times one call behind a spin, so that neither time has a launch gap in it.
     """
-    cuda = torch.cuda
+    gpu = family.gpu
     prepare = reset or _nothing
     try:
-        side = cuda.Stream()
-        eager = _warm(torch, side, fn, prepare)
-        graph, outputs = _record(cuda, side, fn, prepare)
+        side = gpu.Stream()
+        eager = _warm(gpu, family.kind, side, fn, prepare)
+        graph, outputs = _record(gpu, side, fn, prepare)
     except Exception as error:  # noqa: BLE001  whatever it is, the eager callable still works
         return _eager(fn, "graph refused", reason=_first_line(error))
     replay: Callable[[], object] = graph.replay
-    problem = _compare(torch, replay, list(_tensors(torch, outputs)), eager, prepare)
+    problem = _compare(torch, gpu, replay, list(tensors_on(family.kind, outputs)), eager, prepare)
     if problem:
         return _eager(fn, "graph differs", reason=problem)
     prepare()
@@ -86,35 +88,39 @@ class _Eager(NamedTuple):
     before: list[Any]
 
 
-def _warm(torch: Any, side: Any, fn: Callable[[], object], prepare: Callable[[], object]) -> _Eager:
+def _warm(
+    gpu: Any, kind: str, side: Any, fn: Callable[[], object], prepare: Callable[[], object]
+) -> _Eager:
     """Eager calls on the stream of the capture."""
-    cuda = torch.cuda
-    side.wait_stream(cuda.current_stream())
+    side.wait_stream(gpu.current_stream())
     copies: list[list[Any]] = []
     tensors: list[Any] = []
-    with cuda.stream(side):
+    with gpu.stream(side):
         for _ in range(_WARM_CALLS):
             prepare()
-            tensors = list(_tensors(torch, fn()))
+            tensors = list(tensors_on(kind, fn()))
             copies.append([tensor.detach().clone() for tensor in tensors])
-    cuda.synchronize()
+    gpu.synchronize()
     return _Eager(tensors, copies[-1], copies[-2])
 
 
 def _record(
-    cuda: Any, side: Any, fn: Callable[[], object], prepare: Callable[[], object]
+    gpu: Any, side: Any, fn: Callable[[], object], prepare: Callable[[], object]
 ) -> tuple[Any, object]:
     """The graph and what the callable returned while it was captured.
 
     Raises:
         RuntimeError: something in it cannot be captured. The side stream captures no more.
     """
-    graph = cuda.CUDAGraph()
+    make = getattr(gpu, "CUDAGraph", None)
+    if make is None:
+        raise RuntimeError("this kind of device has no graphs")
+    graph, options = _new_graph(make)
     prepare()
-    cuda.synchronize()
-    with cuda.stream(side):
+    gpu.synchronize()
+    with gpu.stream(side):
         # thread_local: what other threads ask of the driver meanwhile is none of our business
-        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_begin(**options)
         try:
             outputs = fn()
         except BaseException as error:
@@ -127,8 +133,18 @@ def _record(
     return graph, outputs
 
 
+def _new_graph(make: Callable[..., Any]) -> tuple[Any, dict[str, str]]:
+    """A graph, and what its capture has to be told: generic graphs are told when they are made."""
+    mode = {"capture_error_mode": "thread_local"}
+    try:
+        return make(**mode), {}
+    except TypeError:
+        return make(), mode
+
+
 def _compare(
     torch: Any,
+    gpu: Any,
     replay: Callable[[], object],
     outputs: list[Any],
     eager: _Eager,
@@ -146,7 +162,7 @@ def _compare(
             tensor.detach().fill_(float("nan") if tensor.is_floating_point() else 0)
     prepare()
     replay()
-    torch.cuda.synchronize()
+    gpu.synchronize()
     if all(_same(torch, a, b) for a, b in zip(outputs, eager.last, strict=True)):
         return ""
     return "the results of a replay differ from an eager call's"
@@ -162,14 +178,14 @@ def _same(torch: Any, a: Any, b: Any) -> bool:
     )
 
 
-def _tensors(torch: Any, value: object, depth: int = 3) -> Iterator[Any]:
-    """The device tensors in a result."""
-    if torch.is_tensor(value):
-        if getattr(value, "is_cuda", False):
+def tensors_on(kind: str, value: object, depth: int = 3) -> Iterator[Any]:
+    """The tensors in a result that are on a kind of device."""
+    if hasattr(value, "data_ptr"):
+        if getattr(getattr(value, "device", None), "type", "") == kind:
             yield value
     elif depth and isinstance(value, dict):
         for item in value.values():
-            yield from _tensors(torch, item, depth - 1)
+            yield from tensors_on(kind, item, depth - 1)
     elif depth and isinstance(value, tuple | list):
         for item in value:
-            yield from _tensors(torch, item, depth - 1)
+            yield from tensors_on(kind, item, depth - 1)

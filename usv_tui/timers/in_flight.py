@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from usv_tui.model import Flag
 from usv_tui.records import Samples
+from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.phases import Calls
-from usv_tui.timers.stream_clock import EventPool, StreamClock
+from usv_tui.timers.stream_clock import StreamClock
 from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
 

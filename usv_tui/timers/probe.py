@@ -15,7 +15,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from usv_tui.timers.abilities import ask, is_hip
-from usv_tui.timers.stream_clock import EventPool, SleepRate
+from usv_tui.timers.devices import Family
+from usv_tui.timers.event_pool import EventPool
+from usv_tui.timers.spin import SleepRate
 
 At = Callable[[Any], int]
 """Session time of an event."""
@@ -54,8 +56,12 @@ class Probe(Protocol):
         ...
 
 
-def find_probe(torch: Any, pool: EventPool, sleep: SleepRate | None) -> tuple[Probe | None, str]:
+def find_probe(
+    torch: Any, pool: EventPool, sleep: SleepRate | None, family: Family | None = None
+) -> tuple[Probe | None, str]:
     """The best probe that works here, and why there is no better one (empty: it is the best)."""
+    if family is not None and family.kind != "cuda":
+        return None, f"there is no clock kernel for {family.kind}, and no spin kernel"
     arch = _arch(torch)
     kernel, why = _kernel_probe(torch, pool, arch)
     if kernel is not None:
@@ -189,7 +195,7 @@ class SpinProbe:
         self._cuda._sleep(self._cycles)  # noqa: SLF001  torch's own name for the spin kernel
         end.record()
         if start.query():
-            self._pool.give(start, end)
+            self._pool.give_each(start, end)
         else:
             self._pending.append((start, end))
 

@@ -1,61 +1,27 @@
-"""The device's clock: pooled events, their place on the session's clock, and the timer's grain.
+"""The device's clock: where events are on the session's clock, and the timer's grain.
 
-Takes `torch.cuda` as an argument and imports nothing of it.
+Takes what times a kind of accelerator as an argument and imports nothing of torch.
 """
 
 import itertools
 import math
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from usv_tui.errors import TimerError
+from usv_tui.timers.event_pool import EventPool
+from usv_tui.timers.spin import Spin
 from usv_tui.timesource import NS_PER_S
 
 _NS_PER_MS = 1_000_000
 _ANCHOR_TRIES = 5
 _CHECK_NS = 2_000_000
+_FLOOR_SPIN_NS = 2_000_000
+_LONGEST_FLOOR_SPIN_NS = 30_000_000
 _MAX_RATE = 1e-3
 """Two clocks that differ by more than this are not both clocks: the rate is then left alone."""
-
-
-class EventPool:
-    """Timing events that are used again, so that none is made inside a window."""
-
-    def __init__(self, cuda: Any) -> None:
-        self._cuda = cuda
-        self._is_blocking = True
-        self.free: list[Any] = []
-        self.made = 0
-        """Events that exist because of this pool."""
-
-    def reserve(self, n: int) -> None:
-        """Have at least `n` events ready. Each is recorded once: the driver makes it only then."""
-        if len(self.free) >= n:
-            return
-        stream = self._cuda.current_stream()
-        while len(self.free) < n:
-            event = self._make()
-            event.record(stream)
-            self.free.append(event)
-
-    def take(self) -> Any:
-        """A free event, or a new one when none was reserved."""
-        return self.free.pop() if self.free else self._make()
-
-    def give(self, *events: Any) -> None:
-        """Put events back; they may still be pending, and are recorded anew before use."""
-        self.free.extend(events)
-
-    def _make(self) -> Any:
-        self.made += 1
-        # blocking: a host that waits for one sleeps instead of burning the core that feeds the GPU
-        if self._is_blocking:
-            try:
-                return self._cuda.Event(enable_timing=True, blocking=True)
-            except TypeError:
-                self._is_blocking = False
-        return self._cuda.Event(enable_timing=True)
 
 
 class StreamClock:
@@ -68,12 +34,12 @@ class StreamClock:
 
     def __init__(
         self,
-        cuda: Any,
+        gpu: Any,
         pool: EventPool,
         clock: Callable[[], int],
         every_ns: int = 2 * NS_PER_S,
     ) -> None:
-        self._cuda = cuda
+        self._gpu = gpu
         self._pool = pool
         self._clock = clock
         self._every_ns = every_ns
@@ -101,7 +67,7 @@ class StreamClock:
     def anchor_idle(self) -> None:
         """Take a new anchor while the device has nothing else to do: the best of a few tries."""
         best: tuple[int, int, Any] | None = None
-        stream = self._cuda.current_stream()
+        stream = self._gpu.current_stream()
         for _ in range(_ANCHOR_TRIES):
             event = self._pool.take()
             before_ns = self._clock()
@@ -153,49 +119,6 @@ class StreamClock:
         self._due_ns = host_ns + round(self._interval_ns)
 
 
-class SleepRate(NamedTuple):
-    """How long the device's spin kernel spins: `overhead_ns + cycles * ns_per_cycle`."""
-
-    ns_per_cycle: float
-    overhead_ns: float
-
-    def cycles(self, ns: float) -> int:
-        """Cycles for a spin of about this length, at the clock of the calibration."""
-        return max(1, round(ns / self.ns_per_cycle))
-
-
-def calibrate_sleep(cuda: Any, pool: EventPool) -> SleepRate | None:
-    """Time the spin kernel at two lengths; None when this build of torch has none that works."""
-    sleep = getattr(cuda, "_sleep", None)
-    if sleep is None:
-        return None
-    short, long = 20_000, 220_000
-    try:
-        sleep(short)  # the first launch loads the kernel
-        took = {cycles: _spins(cuda, pool, sleep, cycles) for cycles in (short, long)}
-    except (RuntimeError, TypeError):  # NotImplementedError is a RuntimeError
-        # A private function: where it does not work, there is no blocker, and the timer says so.
-        return None
-    slope = (took[long] - took[short]) / (long - short)
-    if slope <= 0:
-        return None
-    return SleepRate(slope, max(0.0, took[short] - slope * short))
-
-
-def _spins(cuda: Any, pool: EventPool, sleep: Callable[[int], object], cycles: int) -> float:
-    """The shortest of five spins, in ns."""
-    pairs = [(pool.take(), pool.take()) for _ in range(5)]
-    for start, end in pairs:
-        start.record()
-        sleep(cycles)
-        end.record()
-    cuda.synchronize()
-    shortest = min(start.elapsed_time(end) for start, end in pairs) * _NS_PER_MS
-    for pair in pairs:
-        pool.give(*pair)
-    return float(shortest)
-
-
 def check_events(pool: EventPool, clock: Callable[[], int]) -> None:
     """Hold two events some milliseconds apart against the host's clock.
 
@@ -224,21 +147,38 @@ def check_events(pool: EventPool, clock: Callable[[], int]) -> None:
         )
 
 
-def measure_floor(
-    cuda: Any, pool: EventPool, sleep: SleepRate | None, pairs: int = 100
-) -> tuple[int | None, int]:
-    """(resolution, floor) in ns: smallest step between lengths, and the median empty window.
+class Floor(NamedTuple):
+    """What an empty window reads."""
 
-    The pairs are queued behind a spin where there is one, so that the device takes them in a row.
-    The resolution is None when all lengths are equal.
+    resolution_ns: int | None
+    """Smallest step between lengths; None when all are equal."""
+    floor_ns: int
+    is_host: bool
+    """The device could not be kept busy meanwhile: the pairs came as slowly as the host sends."""
+
+
+def measure_floor(gpu: Any, pool: EventPool, spin: Spin | None, pairs: int = 100) -> Floor:
+    """The median of empty windows, taken while the device is busy before them.
+
+    The pairs are queued behind a spin, a longer one when the host was late, so that the device
+    takes them in a row. Where that cannot be had, no pair is known to be shorter than the host's
+    way from one event to the next, and the floor is called the host's.
     """
     events = [pool.take() for _ in range(2 * pairs)]
-    stream = cuda.current_stream()
-    if sleep is not None:
-        cuda._sleep(sleep.cycles(2e6))  # noqa: SLF001  torch's own name for the spin kernel
-    for event in events:
-        event.record(stream)
-    cuda.synchronize()
+    stream = gpu.current_stream()
+    spin_ns, is_ahead, host_ns = _FLOOR_SPIN_NS, False, 0.0
+    while True:
+        if spin is not None:
+            spin.put(spin_ns)
+        before_ns = time.perf_counter_ns()
+        for event in events:
+            event.record(stream)
+        host_ns = (time.perf_counter_ns() - before_ns) / len(events)
+        is_ahead = spin is not None and not events[0].query()
+        gpu.synchronize()
+        if is_ahead or spin is None or spin_ns > _LONGEST_FLOOR_SPIN_NS:
+            break
+        spin_ns *= 4
     marks = [events[0].elapsed_time(event) * _NS_PER_MS for event in events]
     empty = [
         start.elapsed_time(end) * _NS_PER_MS
@@ -247,4 +187,7 @@ def measure_floor(
     pool.give(*events)
     lengths = sorted({round(b - a) for a, b in itertools.pairwise(marks)})
     steps = [b - a for a, b in itertools.pairwise(lengths)]
-    return (min(steps) if steps else None), round(statistics.median(empty))
+    floor_ns = statistics.median(empty)
+    if not is_ahead:
+        floor_ns = max(floor_ns, host_ns)
+    return Floor(min(steps) if steps else None, round(floor_ns), not is_ahead)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from usv_tui.timers.abilities import require_events
-from usv_tui.timers.stream_clock import EventPool
+from usv_tui.timers.devices import current_kind, family_of
+from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.wall import GPUTimer
 
 
@@ -27,17 +28,18 @@ class _Handle:
 class TorchClock(GPUTimer):
     """Event timing behind usv's protocol; the events of read samples are used again."""
 
-    def __init__(self, torch: Any, *, depth: int = 256) -> None:
-        require_events(torch)
-        self._cuda = torch.cuda
-        self._pool = EventPool(self._cuda)
+    def __init__(self, torch: Any, kind: str = "", *, depth: int = 256) -> None:
+        family = family_of(torch, kind or current_kind(torch) or "cuda")
+        require_events(torch, family.gpu, family.module)
+        self._gpu = family.gpu
+        self._pool = EventPool(self._gpu)
         self._pool.reserve(64)
         self._depth = depth
-        self._cuda.synchronize()
+        self._gpu.synchronize()
 
     def synchronize(self) -> None:
         """Wait for the whole device."""
-        self._cuda.synchronize()
+        self._gpu.synchronize()
 
     def open(
         self,
@@ -49,7 +51,7 @@ class TorchClock(GPUTimer):
         handle = _Handle(self._pool.take(), self._pool.take(), inner)
         if before is not None:
             before()
-        stream = self._cuda.current_stream()
+        stream = self._gpu.current_stream()
         handle.start.record(stream)
         for _ in repeat(None, inner):
             fn()

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from usv_tui.model import TimerInfo
-from usv_tui.records import AnyRecord, Samples
+from usv_tui.model import Notice, TimerInfo
+from usv_tui.records import AnyRecord, Noted, Samples, Timing
+from usv_tui.timers.host_clock import HostClock
 from usv_tui.timers.phases import PhaseCollector, unwrap
 
 
@@ -124,6 +125,17 @@ class Timer(Protocol):
         ...
 
 
+def meet(timer: Timer, slot: Slot, result: object) -> None:
+    """Show a timer the result of a row's first call, before anything waits for the device.
+
+    Raises:
+        BenchFault: this timer would not see what the row does.
+    """
+    show = getattr(timer, "meet", None)
+    if show is not None:
+        show(slot, result)
+
+
 def beside(timer: Timer) -> list[AnyRecord]:
     """What a timer learned beside the samples since the last time: phases, clocks, findings.
 
@@ -148,8 +160,16 @@ class WallTimer:
         sync: Callable[[], object] | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
         watch: Watch | None = None,
+        host: HostClock | None = None,
     ) -> None:
-        """Time on the host's clock; `watch` calls a primed row some times and says what it saw."""
+        """Time on the host's clock.
+
+        `watch` calls a primed row some times and says what it saw; `host` finds out what has to be
+        waited for.
+        """
+        self._host = host
+        self._is_asked = reason == "asked for"
+        self._notes: list[AnyRecord] = []
         self._clock = clock
         self._watch = watch
         self._sync = sync
@@ -267,6 +287,41 @@ class WallTimer:
         if self._sync is not None:
             self._sync()
 
+    def meet(self, slot: Slot, result: object) -> None:
+        """Look at a row's first result: from here on what it leaves running is waited for.
+
+        Raises:
+            BenchFault: nothing can wait for it.
+        """
+        host = self._host
+        if host is None:
+            return
+        at_ns = self._clock()
+        for code, evidence in host.look(unwrap(slot.fn), result, slot.before):
+            is_wait = code == "host clock waits"
+            # Who asked a program's own call for the wall clock knows what it is.
+            is_known = is_wait and self._is_asked and not host.names_loaded
+            notice = Notice(
+                code=code,
+                at_ns=at_ns,
+                bench=slot.bench if is_wait else None,
+                level="info" if is_known else "warn",
+                evidence=evidence,
+            )
+            self._notes.append(Noted(notice))
+            if is_wait:
+                self._wait_for(host)
+
+    def _wait_for(self, host: HostClock) -> None:
+        """Wait at both ends of every window, and of every phase."""
+        self._sync = host.wait
+        self._phases.mark = self._synced
+        resolution, floor = _measure_clock(self._synced)
+        kinds = " and ".join(host.waits)
+        why = f"host clock, {kinds} synchronised at both ends"
+        self.info = TimerInfo(name="wall", reason=why, resolution_ns=resolution, floor_ns=floor)
+        self._notes.append(Timing(self._clock(), self.info))
+
     def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
         """A wall timer cannot see what a callable leaves running; it sees phases, and memory.
 
@@ -282,8 +337,9 @@ class WallTimer:
         return [] if found is None else [found]
 
     def beside(self) -> list[AnyRecord]:
-        """The samples of phases."""
-        return list(self._phases.records())
+        """The samples of phases, and what was found at first results."""
+        notes, self._notes = self._notes, []
+        return [*notes, *self._phases.records()]
 
 
 def _between(begin_ns: int, end_ns: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     if timer is not None:
         resolution = "" if timer.resolution_ns is None else f", resolves {timer.resolution_ns} ns"
         floor = "" if timer.floor_ns is None else f", empty window {timer.floor_ns} ns"
+        floor += " (the host's)" * timer.is_floor_host
         out.append(("timer", f"{timer.name}: {timer.reason}{resolution}{floor}"))
     clocks = snapshot.clocks
     locked = "" if clocks.locked_mhz is None else f" at {clocks.locked_mhz} MHz"

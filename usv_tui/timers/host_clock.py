@@ -1,0 +1,246 @@
+"""What the host's clock has to wait for: devices whose work goes on when a call has returned.
+
+A row is looked at with its first result. Where its tensors are on an accelerator, or one was
+brought up meanwhile, the clock waits for it at both ends of every window; where nothing can wait
+for it, the row is refused. Libraries whose calls return early are named.
+"""
+
+import functools
+import statistics
+import sys
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from usv_tui.diagnosis.checks import BenchFault
+from usv_tui.diagnosis.vocabulary import Finding, finding
+from usv_tui.timers.devices import current_kind, is_used, waits_for
+
+Wait = Callable[[], object]
+
+ASYNCHRONOUS: Mapping[str, str] = {
+    "jax": "block_until_ready() on the result",
+    "jaxlib": "block_until_ready() on the result",
+    "pyopencl": "queue.finish(), or wait() on the event",
+    "cupy": "cupy.cuda.runtime.deviceSynchronize()",
+    "pycuda": "pycuda.driver.Context.synchronize()",
+    "cuda": "cuda.bindings.runtime.cudaDeviceSynchronize()",
+    "numba.cuda": "numba.cuda.synchronize()",
+    "tensorflow": "numpy() on the result",
+    "mlx": "mlx.core.eval() on the result, which is lazy until then",
+    "paddle": "paddle.device.synchronize()",
+    "oneflow": "numpy() on the result",
+    "mxnet": "mxnet.nd.waitall()",
+    "mindspore": "asnumpy() on the result",
+    "dpctl": "queue.wait()",
+    "dpnp": "sycl_queue.wait() of the result",
+    "tinygrad": "realize() on the result, and synchronize() of its device",
+    "taichi": "taichi.sync()",
+    "warp": "warp.synchronize()",
+    "arrayfire": "arrayfire.sync()",
+    "wgpu": "a read of the result's buffer",
+    "moderngl": "finish() of the context",
+    "hip": "hip.hip.hipDeviceSynchronize()",
+    "ttnn": "ttnn.synchronize_device()",
+}
+"""Libraries whose calls return before their work is done, and what waits for it."""
+_ON_HOST = ("cpu", "meta", "")
+_DEPTH = 4
+_MOST_LEAVES = 2000
+_LOOKS = 3
+_LONG_CALL_NS = 500_000_000
+_LAG_NS = 20_000
+_LAG_SHARE = 0.1
+"""A result that its caller has to wait for so long, beside the call itself, was not done."""
+
+
+class HostClock:
+    """Finds out, row by row, what a host clock has to wait for."""
+
+    def __init__(
+        self, waits: Mapping[str, Wait] | None = None, *, names_loaded: bool = True
+    ) -> None:
+        """Begin with what is waited for already; without `names_loaded` only what a row touches."""
+        self.waits: dict[str, Wait] = dict(waits or {})
+        """By kind of accelerator."""
+        self.names_loaded = names_loaded
+        self._named: set[str] = set()
+
+    def wait(self) -> None:
+        """Wait for everything."""
+        for wait in self.waits.values():
+            wait()
+
+    def look(
+        self, fn: Callable[[], object], result: object, before: Iterable[Callable[[], object]] = ()
+    ) -> list[Finding]:
+        """Look at a row that was called once.
+
+        Raises:
+            BenchFault: its work goes on after its calls, and nothing here can wait for it.
+        """
+        torch = sys.modules.get("torch")
+        owned = [*_leaves(result), *_leaves(fn)]
+        kinds = {kind: True for leaf in owned if (kind := _kind_of(leaf)) not in _ON_HOST}
+        found: list[Finding] = []
+        fresh: list[str] = []
+        for kind in dict.fromkeys([*kinds, *used_kinds(torch)]):
+            if kind in self.waits:
+                continue
+            wait = waits_for(torch, kind) if torch is not None else None
+            if wait is not None:
+                self.waits[kind] = wait
+                fresh.append(kind)
+            elif kind in kinds:
+                raise BenchFault(
+                    "host clock",
+                    f"its tensors are on {kind}, and torch.{kind}.synchronize is not here: "
+                    "the host's clock would time the launch",
+                    f"--device {kind} times it with the device's events",
+                )
+        if fresh:
+            found.append(finding("host clock waits", kinds=fresh))
+        _refuse_early(fn, result, before)
+        found += self._name(owned)
+        return found
+
+    def _name(self, owned: Iterable[object]) -> list[Finding]:
+        """Asynchronous libraries that were not named so far."""
+        touched = {_root(leaf) for leaf in owned}
+        names = [
+            name
+            for name in ASYNCHRONOUS
+            if name not in self._named
+            and (name in touched or (self.names_loaded and name in sys.modules))
+        ]
+        self._named.update(names)
+        if "jax" in names and "jaxlib" in names:
+            names.remove("jaxlib")
+        return [
+            finding("asynchronous library", library=name, call=ASYNCHRONOUS[name]) for name in names
+        ]
+
+
+def used_kinds(torch: Any) -> list[str]:
+    """The kinds of accelerators that this process uses through torch."""
+    if torch is None:
+        return []
+    kinds = dict.fromkeys(["cuda", "xpu", "mps"])
+    current = current_kind(torch)
+    if current is not None:
+        kinds[current] = None
+    return [kind for kind in kinds if hasattr(torch, kind) and is_used(torch, kind)]
+
+
+class _Lag(NamedTuple):
+    """How a result came."""
+
+    call_ns: int
+    wait_ns: int
+    is_ready: bool | None
+    """What the result said of itself; None when it says nothing."""
+
+
+def _refuse_early(
+    fn: Callable[[], object], result: object, before: Iterable[Callable[[], object]]
+) -> None:
+    """A result that can be waited for, and has to be: three calls in a row show it."""
+    waiting = next((leaf for leaf in _leaves(result) if _can_wait(leaf)), None)
+    if waiting is None:
+        return
+    lags: list[_Lag] = []
+    while len(lags) < _LOOKS and (not lags or lags[-1].call_ns < _LONG_CALL_NS):
+        for call in before:
+            call()
+        lags.append(_lag(fn))
+    usual_ns = statistics.median(lag.call_ns for lag in lags)
+    least_ns = min(lag.wait_ns for lag in lags)
+    is_early = all(lag.is_ready is False for lag in lags) or (
+        least_ns > max(_LAG_NS, _LAG_SHARE * usual_ns)
+    )
+    if is_early:
+        name = f"{_root(waiting)} {type(waiting).__name__}".strip()
+        raise BenchFault(
+            "returns early",
+            f"fn returned a {name} that was not ready: {usual_ns / 1e3:.4g} us for the call, "
+            f"and {least_ns / 1e3:.4g} us more until it was there",
+            "call block_until_ready() on the result in fn",
+        )
+
+
+def _lag(fn: Callable[[], object]) -> _Lag:
+    start_ns = time.perf_counter_ns()
+    result = fn()
+    end_ns = time.perf_counter_ns()
+    waiting = [leaf for leaf in _leaves(result) if _can_wait(leaf)]
+    said = [bool(leaf.is_ready()) for leaf in waiting if callable(getattr(leaf, "is_ready", None))]
+    wait_ns = time.perf_counter_ns()
+    for leaf in waiting:
+        leaf.block_until_ready()
+    return _Lag(end_ns - start_ns, time.perf_counter_ns() - wait_ns, all(said) if said else None)
+
+
+def _can_wait(leaf: Any) -> bool:
+    return callable(getattr(type(leaf), "block_until_ready", None))
+
+
+def _kind_of(leaf: object) -> str:
+    """The kind of device that a tensor is on; empty for what is none."""
+    if not hasattr(type(leaf), "data_ptr"):
+        return ""
+    return str(getattr(getattr(leaf, "device", None), "type", ""))
+
+
+def _root(leaf: object) -> str:
+    """The library that a value comes from."""
+    name = leaf.__name__ if isinstance(leaf, types.ModuleType) else type(leaf).__module__
+    if name.startswith("numba.cuda"):
+        return "numba.cuda"
+    return str(name).partition(".")[0]
+
+
+def _leaves(value: object) -> Iterator[Any]:
+    """What a value holds: the items of containers, and what a callable closes over or names."""
+    pending: list[tuple[object, int]] = [(value, _DEPTH)]
+    seen: set[int] = set()
+    while pending and len(seen) < _MOST_LEAVES:
+        item, depth = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        inner = _inside(item) if depth else None
+        if inner is None:
+            yield item
+        else:
+            pending += [(part, depth - 1) for part in inner]
+
+
+def _inside(item: object) -> list[object] | None:
+    """The parts of a value; None for a leaf."""
+    if isinstance(item, dict):
+        return list(item.values())
+    if isinstance(item, tuple | list | set | frozenset):
+        return list(item)
+    if isinstance(item, functools.partial):
+        return [item.func, *item.args, *item.keywords.values()]
+    if isinstance(item, types.MethodType):
+        return [item.__func__, *vars(item.__self__).values()] if _has_vars(item.__self__) else None
+    if isinstance(item, types.FunctionType):
+        cells = [cell for cell in item.__closure__ or () if _is_filled(cell)]
+        named = [item.__globals__[n] for n in item.__code__.co_names if n in item.__globals__]
+        defaults = [*(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
+        return [*(cell.cell_contents for cell in cells), *named, *defaults]
+    return None
+
+
+def _has_vars(item: object) -> bool:
+    return hasattr(item, "__dict__") and not isinstance(item, types.ModuleType | type)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  asking is the test
+    except ValueError:
+        return False
+    return True
