@@ -155,7 +155,7 @@ class EventTimer:
         flight, clock, known_of = self._flight, self._clock, self._known
         open_, depth, queue_ns = flight.open, self._depth, self._queue_ns
         free, fly = self._pool.free, open_.append
-        is_plain, has_probe = self._is_plain, self._probe is not None
+        is_plain, has_probe, extra = self._is_plain, self._probe is not None, self._extra
         stream = self._gpu.current_stream()
         is_drained = stream.query
         add_host, add_flag = block.host_ns.append, block.flags.append
@@ -166,7 +166,7 @@ class EventTimer:
             inner = slot.inner
             window_ns = known.per_call_ns * inner
             expected_ns = window_ns + known.lead_ns
-            launches = 4 * inner if slot.cold_each else inner + len(slot.before) + self._extra
+            launches = 4 * inner if slot.cold_each else inner + len(slot.before) + extra
             if (
                 flight.expected_ns + expected_ns > queue_ns
                 or flight.launches + launches > MAX_LAUNCHES
