@@ -14,9 +14,9 @@ import pytest
 
 from tests.fakes.fake_accelerator import FakeTorch, accelerator
 from usv_tui import do_bench, get_timer
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import choose_device, make_timer, work
 from usv_tui.errors import DeviceError, UsageError
+from usv_tui.gate import Gate
 from usv_tui.library.timer_selection import NoDevice
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import AnyRecord, BenchError, Chosen, Fault, Noted, Samples, Timing

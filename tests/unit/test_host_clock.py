@@ -15,8 +15,8 @@ import pytest
 from tests.fakes.fake_accelerator import FakeTorch, accelerator
 from usv_tui import do_bench
 from usv_tui.diagnosis.checks import BenchFault
-from usv_tui.engine.gate import Gate
 from usv_tui.engine.worker import work
+from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import AnyRecord, BenchError, Noted, Samples, Timing
 from usv_tui.session.wording import sentence
