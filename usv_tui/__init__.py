@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from usv_tui.timers.phases import phase
     from usv_tui.timers.wall import GPUTimer
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "BenchmarkFailed": "usv_tui.library.measurement",
     "GPUTimer": "usv_tui.timers.wall",

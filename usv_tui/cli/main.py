@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from usv_tui import descriptors, plain
+from usv_tui import __version__, descriptors, plain
 from usv_tui.cli import options
 from usv_tui.errors import ExitCode, SuiteError, UsageError, UsvError
 
@@ -111,9 +111,7 @@ def _to_stdout(write: Callable[[TextIO], object]) -> None:
 
 def _run(argv: list[str]) -> int:
     if "--version" in argv:
-        from importlib import metadata
-
-        _print(f"usv-tui {metadata.version('usv-tui')}")
+        _print(f"usv-tui {__version__}")
         return int(ExitCode.OK)
     return _start(options.run_parser().parse_args(argv))
 
