@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from usv_tui.library.api import do_bench, do_bench_many
     from usv_tui.library.fixed import fixed_clocks
     from usv_tui.library.measurement import BenchmarkFailed, Measurement
+    from usv_tui.library.ratios import ratios
     from usv_tui.library.results import load_results, save_results
+    from usv_tui.library.sessions import load
     from usv_tui.library.table import format_table
     from usv_tui.library.timer_selection import get_timer, gpu_vendor
     from usv_tui.suite.authoring import benchmark, rotating
@@ -31,8 +33,10 @@ _HOMES = {
     "format_table": "usv_tui.library.table",
     "get_timer": "usv_tui.library.timer_selection",
     "gpu_vendor": "usv_tui.library.timer_selection",
+    "load": "usv_tui.library.sessions",
     "load_results": "usv_tui.library.results",
     "phase": "usv_tui.timers.phases",
+    "ratios": "usv_tui.library.ratios",
     "rotating": "usv_tui.suite.authoring",
     "save_results": "usv_tui.library.results",
 }
@@ -48,8 +52,10 @@ __all__ = [
     "format_table",
     "get_timer",
     "gpu_vendor",
+    "load",
     "load_results",
     "phase",
+    "ratios",
     "rotating",
     "save_results",
 ]

@@ -35,7 +35,7 @@ def columns(store: Store) -> dict[str, Any]:
     have columns of their own, named `param:NAME`, None where a row has no such parameter.
     """
     names = parameter_names(store)
-    parts = [_of_row(store, row, names) for row in _rows(store)]
+    parts = [of_row(store, row, names) for row in _rows(store)]
     if not parts:
         return {}
     return {
@@ -55,7 +55,8 @@ def _rows(store: Store) -> Iterator[RowStore]:
     return (row for row in store.rows.values() if row.t_ns.n)
 
 
-def _of_row(store: Store, row: RowStore, names: Sequence[str]) -> dict[str, Any]:
+def of_row(store: Store, row: RowStore, names: Sequence[str] = ()) -> dict[str, Any]:
+    """The same of one row, with columns for the named parameters."""
     times = np.asarray(row.t_ns.view(), np.int64)
     n = times.size
     words = {flags: "|".join(flag_names(flags)) for flags in set(row.flags.view().tolist())}
