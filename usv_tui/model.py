@@ -558,6 +558,8 @@ class Verdict(StrEnum):
     """The device has slowed and its reported clock has not moved."""
 
 
+SLOW_SENSOR = "sensor-slow-power"
+"""The reason of an advice whose clock sensor is too slow to tell what a lock would leave."""
 _NOTHING, _MUCH = 0.8, 0.5
 """A lock that leaves more than the first of a std does next to nothing, less than the second much.
 """
@@ -589,7 +591,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_gain_known(self) -> bool:
         """False for a promise that holds whether a lock does much or nothing."""
-        return tells_gain(self.std_now, self.std_locked_low, self.std_locked)
+        return self.reason != SLOW_SENSOR and tells_gain(
+            self.std_now, self.std_locked_low, self.std_locked
+        )
 
 
 def is_usable(value: float | None) -> bool:

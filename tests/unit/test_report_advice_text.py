@@ -180,3 +180,19 @@ def test_a_lock_of_a_clock_that_stands_still_anyhow_is_not_worth_it():
 
     assert "not worth it" in advice_line(advice)
     assert "costs 5.3 %" in advice_line(advice)
+
+
+def test_what_a_slow_sensor_cannot_tell_is_not_promised():
+    """Beside `cannot be told` stands no figure of what a lock would leave."""
+    advice = Advice(
+        verdict=Verdict.THROTTLED_POWER,
+        lock_mhz=1575,
+        std_now=0.0027,
+        std_locked=0.0022,
+        std_locked_low=0.0021,
+        reason="sensor-slow-power",
+    )
+
+    assert "std" not in advice_line(advice)
+    assert "cannot be told" in advice_line(advice)
+    assert not advice.is_gain_known

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from usv_tui.model import Advice, Verdict, tells_gain
+from usv_tui.model import SLOW_SENSOR, Advice, Verdict, tells_gain
 
 LINES = 4
 """Lines of evidence at most."""
@@ -54,7 +54,7 @@ _REASONS: Mapping[str, str] = {
     "spread-too-small": "even if times followed the clock fully, it could not explain the spread",
     "hidden-slow": "",
     "sensor-slow": "the times move together, quicker than the clock sensor shows",
-    "sensor-slow-power": "what a lock would leave cannot be told: "
+    SLOW_SENSOR: "what a lock would leave cannot be told: "
     "the clock sensor is too slow for how the times move",
     "locks-ignored": "the driver ignores locks here",
     "quiet": "clock and times move less than half a percent",
@@ -155,7 +155,7 @@ def is_idle(advice: Advice) -> bool:
 def _gain(advice: Advice, names: Mapping[int, str] | None = None) -> str:
     """What the lock does to the row that gains most."""
     now, high = _number(advice.std_now), _number(advice.std_locked)
-    if now is None or high is None:
+    if now is None or high is None or advice.reason == SLOW_SENSOR:
         return ""
     name = (names or {}).get(int(advice.evidence.get("gain_bench", -1)), "")
     if not advice.is_gain_known:

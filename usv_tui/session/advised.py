@@ -49,7 +49,7 @@ class AdvisedLock:
         """Why the advice is not followed yet; empty when it is to be."""
         at = f"{advice.lock_mhz} MHz was advised"
         if is_idle(advice):
-            return f"{at}, and is not worth it: {advice_line(advice)}"
+            return advice_line(advice)
         recent = [r for r in readings if r.at_ns >= now_ns - SETTLED_NS and r.sm_mhz is not None]
         if not _bears_out(recent, advice):
             return f"{at}, and the clock under load had not settled"

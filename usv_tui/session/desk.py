@@ -95,6 +95,8 @@ class ClockDesk:
         self._refused: tuple[int, int] | None = None
         """The clock for which consent was asked, and when."""
         self._advised = AdvisedLock()
+        self._has_told_vain = False
+        """It was said that an advised lock costs more than it brings."""
         self.is_starved = False
         """The rows leave the device waiting: a low clock is for want of work, nobody's lock."""
 
@@ -179,9 +181,9 @@ class ClockDesk:
         """Lock at the advised clock when that was asked for, once, and when it is sure."""
         if self._wanted != "advice" or self.is_busy or self._controller is None:
             return
-        before = self._advised.why
         mhz = self._advised.look(advice, self._observed, self._time.now_ns())
-        if is_idle(advice) and self._advised.why != before:
+        if is_idle(advice) and not self._has_told_vain:
+            self._has_told_vain = True
             self._say("lock note", f"not locked: {self._advised.why}", "info")
         if mhz is not None:
             self._wanted = ""
@@ -398,7 +400,7 @@ class ClockDesk:
         return statistics.median(loaded) if len(loaded) >= _FEWEST else None
 
     def _on_refusal(self, error: ClockError, sm_mhz: int, stale: str = "") -> None:
-        text = error.message
+        text = error.message.removeprefix("not locked: ")
         if "--force" in error.hint:
             self._refused = (sm_mhz, self._time.now_ns())
             again = f"{stale}: ask once more" if stale else "ask again"

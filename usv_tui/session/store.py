@@ -63,6 +63,7 @@ from usv_tui.records import (
     Window,
     time_of,
 )
+from usv_tui.report.advice_text import is_idle
 from usv_tui.report.wording import clock_words, cost_words
 from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, TelemetryColumns
@@ -574,6 +575,7 @@ class Store:
         if told != self._told_advice:
             self._told_advice = told
             at = f" at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
+            at += ", not worth it" if is_idle(advice) else ""
             self._log.line(at_ns, "event", f"advice: {advice.verdict}{at}")
 
     def _tell_untrusted(self, bench: int, at_ns: int) -> None:

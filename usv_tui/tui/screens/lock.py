@@ -7,6 +7,7 @@ from textual.strip import Strip
 from usv_tui.clocks.target import offered_mhz
 from usv_tui.errors import ClockError
 from usv_tui.model import ClockState
+from usv_tui.report.advice_text import is_idle
 from usv_tui.report.wording import clock_words, cost_words
 from usv_tui.session.desk import ClockDesk
 from usv_tui.session.snapshot import RowView, Snapshot
@@ -134,7 +135,8 @@ class LockDialog:
         if tried is not None:
             out.append((f"advised  {tried} MHz: the lock has held, try a step up", look.base))
         elif advice.lock_mhz is not None:
-            out.append((f"advised  {advice.lock_mhz} MHz, see w for why", look.base))
+            worth = ", not worth it" if is_idle(advice) else ""
+            out.append((f"advised  {advice.lock_mhz} MHz{worth}, see w for why", look.base))
         else:
             out.append(("advised  no clock: see w for why", look.dim))
         chosen = self.choice(snapshot)
