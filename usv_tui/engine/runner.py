@@ -48,6 +48,7 @@ from usv_tui.records import (
     Mark,
     Noted,
     Paced,
+    ProbeClock,
     Progress,
     Samples,
     Skip,
@@ -906,6 +907,8 @@ class Runner:
             self._count(record)
             self._emit(record)
         for extra in beside(self._timer):
+            if isinstance(extra, Samples | ProbeClock) and extra.round < 0:
+                continue  # of calls that are no round
             self._emit(extra)
 
     def _count(self, record: Samples) -> None:

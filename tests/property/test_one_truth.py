@@ -1,0 +1,106 @@
+"""What was shown while it ran, the table at the end, the export and a fold of the file agree."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.fakes.virtual_run import VirtualRun, facts
+from usv_tui.records import Command
+from usv_tui.session.store import Store
+from usv_tui.sim import SCENARIOS
+
+SECONDS = 12.0
+DEEDS: dict[str, Callable[[VirtualRun], object]] = {
+    "pause or go on": lambda run: run.session.toggle_pause(),
+    "mark": lambda run: run.session.mark("x"),
+    "compare with b": lambda run: run.session.set_baseline(1),
+    "compare as the file says": lambda run: run.session.set_baseline(None),
+    "window": lambda run: run.session.set_window(100),
+    "long window": lambda run: run.session.set_window(5000),
+    "burst": lambda run: run.session.command(Command("pace", "burst:50,100")),
+    "steady": lambda run: run.session.command(Command("pace", "steady")),
+    "solo": lambda run: run.session.command(Command("solo", bench=1)),
+    "all": lambda run: run.session.command(Command("all")),
+    "off": lambda run: run.session.command(Command("off", bench=2)),
+    "on": lambda run: run.session.command(Command("on", bench=2)),
+    "lock": lambda run: run.lock(1410),
+    "unlock": lambda run: run.unlock(),
+    "stop": lambda run: run.session.command(Command("stop", "enough")),
+}
+
+
+def folded(run: VirtualRun, count: int | None = None, *, lots: int = 1 << 30) -> Store:
+    """The file, or its first records, read back; so many at a time."""
+    store = Store()
+    records = run.journal.read(count)
+    for first in range(0, len(records), lots):
+        store.apply(records[first : first + lots])
+    return store
+
+
+def assert_one_truth(run: VirtualRun) -> None:
+    """The end, and every moment that was looked at, follow from the file alone."""
+    store = run.session.store
+    again = folded(run)
+    again.conclude()
+    assert facts(again, again.last_ns) == facts(store, store.last_ns)
+    for shown in run.shown:
+        assert facts(folded(run, shown.records), shown.at_ns) == shown.facts
+
+
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_a_fold_says_what_the_run_said(scenario):
+    """In every scenario: at a moment amid the run and at its end, to the last digit."""
+    run = VirtualRun(scenario, SECONDS)
+    run.look_at([9.5])
+    run.run()
+
+    assert_one_truth(run)
+
+
+def test_a_long_run_says_the_same_when_it_is_read_back():
+    """Words that need their time to come (settled, steady) are not lost with the file."""
+    run = VirtualRun("steady", 75.0)
+    run.look_at([31.0, 68.0])
+    store = run.run()
+
+    assert_one_truth(run)
+    snapshot = store.snapshot(store.last_ns)
+    assert snapshot.advice.verdict == "steady"
+    assert "settled" in {row.word for row in snapshot.rows}
+
+
+@pytest.mark.parametrize("lots", [1, 7])
+def test_it_does_not_matter_in_what_lots_records_come(lots):
+    """One by one or all at once: the fold has no memory of how it was fed, nor of who looked."""
+    run = VirtualRun("attention", 6.0)
+    run.at(4.0, lambda: run.session.mark("x"))
+    run.run()
+
+    one, other = folded(run), folded(run, lots=lots)
+
+    assert facts(one, one.last_ns) == facts(other, other.last_ns)
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+@given(
+    st.lists(st.tuples(st.floats(0.2, 6.0), st.sampled_from(sorted(DEEDS))), max_size=9),
+    st.lists(st.floats(0.5, 6.5), max_size=2),
+)
+def test_whatever_a_user_does_is_in_the_file(script, moments):
+    """Random keys at random moments: live, exported and folded agree all the same."""
+    run = VirtualRun("attention", 7.0)
+    for seconds, deed in script:
+        run.at(seconds, lambda deed=deed: DEEDS[deed](run))
+    run.at(6.6, lambda: run.session.is_paused and run.session.toggle_pause())
+    run.look_at(moments)
+    run.run()
+
+    assert_one_truth(run)
