@@ -313,7 +313,6 @@ REASON_WORDS: Mapping[int, str] = {
 }
 POWER_REASONS = Reason.SW_POWER_CAP | Reason.HW_POWER_BRAKE | Reason.BOARD_LIMIT
 THERMAL_REASONS = Reason.SW_THERMAL | Reason.HW_THERMAL
-BENIGN_REASONS = Reason.IDLE | Reason.APP_CLOCKS
 
 
 def reason_words(mask: int) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from usv_tui.engine.schedule import Schedule, fair_quotas, spread
+from usv_tui.engine.schedule import Schedule, spread
 
 QUOTAS = st.dictionaries(st.integers(0, 20), st.integers(1, 5), min_size=1, max_size=8)
 BUDGETS = st.dictionaries(st.integers(0, 20), st.integers(0, 60), max_size=6)
@@ -90,17 +90,3 @@ def test_a_fast_row_keeps_its_pace_over_the_run():
     counts = [order.count("fast") for order in spread({"fast": 4996, "slow": 50})]
 
     assert (len(counts), min(counts), max(counts)) == (50, 99, 100)
-
-
-@given(st.dictionaries(st.integers(), st.integers(-5, 10**9), max_size=6), st.integers(1, 16))
-def test_fair_quotas_stay_within_their_bounds(windows, most):
-    """Every row gets at least one sample a round and at most the bound."""
-    quotas = fair_quotas(windows, most)
-
-    assert quotas.keys() == windows.keys()
-    assert all(1 <= q <= most for q in quotas.values())
-
-
-def test_fair_quotas_follow_the_windows():
-    """A row four times as fast as the slowest one takes four samples a round."""
-    assert fair_quotas({"a": 4_000, "b": 1_000, "c": 1}) == {"a": 1, "b": 4, "c": 8}

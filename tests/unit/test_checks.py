@@ -248,22 +248,6 @@ SINGLE: dict[str, tuple[Case, Case]] = {
         lambda: checks.distortions({}, is_profiling=False, is_anomaly=True),
         lambda: checks.distortions({}, is_profiling=False, is_anomaly=False),
     ),
-    "clock not held": (
-        lambda: checks.clock_not_held(1830, np.linspace(1650, 1830, 50), GRAVE),
-        lambda: checks.clock_not_held(1830, np.full(50, 1830.0), 0),
-    ),
-    "clock that cannot be read": (
-        lambda: checks.clock_not_held(1830, np.full(50, 1200.0), 0),
-        lambda: checks.clock_not_held(1830, np.full(50, np.nan), 0),
-    ),
-    "throttled": (
-        lambda: checks.throttled(np.array([GRAVE] * 10 + [0] * 90)),
-        lambda: checks.throttled(np.array([int(Reason.IDLE)] * 50 + [GRAVE] + [0] * 49)),
-    ),
-    "stuck": (
-        lambda: checks.stuck(0, 11 * 10**9),
-        lambda: checks.stuck(0, 11 * 10**9, typical_ns=10**9),
-    ),
 }
 
 

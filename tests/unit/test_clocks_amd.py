@@ -1,7 +1,6 @@
 """Clock control of AMD cards, over a sysfs tree with the kernel's rules."""
 
 import errno
-import types
 from pathlib import Path
 
 import pytest
@@ -25,9 +24,9 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCard:
     return fake
 
 
-def control(card: FakeCard, amdsmi: object = None) -> AmdClocks:
+def control(card: FakeCard) -> AmdClocks:
     """A controller over the tree."""
-    return AmdClocks(AMD, Access(sysfs=str(card.sysfs)), amdsmi, "handle")
+    return AmdClocks(AMD, Access(sysfs=str(card.sysfs)))
 
 
 def test_a_data_centre_card_is_capped_by_determinism_and_freed(card: FakeCard) -> None:
@@ -178,72 +177,6 @@ def test_limits_are_also_read_from_a_table_that_lists_the_current_clock(card: Fa
 
     assert files.table() == (500, 1700)
     assert files.span() == (500, 2100)
-
-
-def test_amdsmi_sets_the_clock_when_it_is_handed_in(card: FakeCard) -> None:
-    """It makes the same writes; the undo still goes through the kernel's files."""
-    seen = []
-
-    def determinism(handle: object, mhz: int) -> None:
-        seen.append((handle, mhz))
-        card.write(LEVEL, "perf_determinism")
-        card.write(TABLE, f"s 1 {mhz}")
-        card.write(TABLE, "c")
-
-    smi = types.SimpleNamespace(amdsmi_set_gpu_perf_determinism_mode=determinism)
-    clocks = control(card, smi)
-    undo = clocks.plan_undo()
-
-    clocks.lock(1700)
-
-    assert seen == [("handle", 1700)]
-    assert card.table == (500, 1700)
-    clocks.undo(undo)
-    assert card.level == "auto"
-
-
-@pytest.mark.parametrize("error", [UnboundLocalError("clk_type"), OSError("no library")])
-def test_an_amdsmi_that_fails_halfway_is_rolled_back_and_its_other_way_is_tried(
-    card: FakeCard, error: Exception
-) -> None:
-    """Its bindings raise anything, with the level already changed."""
-
-    def broken(handle: object, mhz: int) -> None:
-        card.write(LEVEL, "perf_determinism")
-        raise error
-
-    def limit(handle: object, clock: str, side: str, mhz: int) -> None:
-        assert (clock, side) == ("sclk", "max")
-        assert card.level == "auto"
-        card.write(LEVEL, "manual")
-        card.write(TABLE, f"s 1 {mhz}")
-        card.write(TABLE, "c")
-
-    smi = types.SimpleNamespace(
-        amdsmi_set_gpu_perf_determinism_mode=broken, amdsmi_set_gpu_clk_limit=limit
-    )
-
-    control(card, smi).lock(1700)
-
-    assert (card.level, card.table) == ("manual", (500, 1700))
-
-
-def test_an_amdsmi_without_rights_is_refused_with_the_command(card: FakeCard) -> None:
-    """Error 10 of the real library, and the level already changed."""
-
-    class Refusal(Exception):
-        err_code = 10
-
-    def refuse(handle: object, mhz: int) -> None:
-        card.write(LEVEL, "perf_determinism")
-        raise Refusal("no permission")
-
-    smi = types.SimpleNamespace(amdsmi_set_gpu_perf_determinism_mode=refuse)
-
-    with pytest.raises(ClockRefused, match=r"sudo amd-smi set --gpu 0000:03:00\.0"):
-        control(card, smi).lock(1700)
-
-    assert card.level == "auto"
 
 
 def test_the_memory_clock_is_left_alone_and_that_is_said(card: FakeCard) -> None:

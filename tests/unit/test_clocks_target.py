@@ -9,7 +9,6 @@ from tests.fakes.clocks import AMD, NVIDIA, UUID
 from usv_tui.clocks.target import (
     concerns_of,
     lock_command,
-    lock_offer,
     nearest_supported,
     offered_mhz,
     parse_target,
@@ -122,21 +121,6 @@ def test_a_foreign_lock_is_a_concern_only_where_it_cannot_be_read() -> None:
     assert len(concerns_of(unreadable)) == 2
     assert "idle at 1410 MHz" in concerns_of(unreadable)[0]
     assert concerns_of(readable) == []
-
-
-def test_the_dialog_is_offered_clock_reason_needs_and_commands() -> None:
-    """Everything to be shown before anything is locked."""
-    state = ClockState(can_lock=False, reason="needs root", supported_mhz=STEPS, concerns=["busy"])
-
-    offer = lock_offer(NVIDIA, state, Advice(lock_mhz=1605))
-
-    assert offer.mhz == 1605
-    assert "this run" in offer.reason
-    assert offer.needs == "needs root"
-    assert offer.command.endswith("-lgc 1605,1605")
-    assert offer.unlock_command.endswith("-rgc")
-    assert offer.concerns == ("busy",)
-    assert lock_offer(NVIDIA, ClockState(can_lock=True)).mhz is None
 
 
 def test_a_card_that_lists_no_clocks_can_still_be_locked_from_the_dialog() -> None:

@@ -114,22 +114,6 @@ def test_whole_run_quantiles_are_good_to_a_tenth_of_a_percent() -> None:
     assert s.severe == pytest.approx(summary(x).severe, rel=0.02)
 
 
-def test_merged_histograms_equal_one_that_saw_everything() -> None:
-    """Two halves merged give the counts and sums of the whole, and memory stays small."""
-    x = 1e-3 * noise.iid(np.random.default_rng(4), 10_000, 0.3)
-    whole, left, right = LogHistogram(), LogHistogram(), LogHistogram()
-    whole.add(x)
-    left.add(x[:3000])
-    right.add(x[3000:])
-    left.merge(right)
-    left.merge(LogHistogram())
-
-    assert left.n == whole.n
-    assert left.quantile(0.5) == whole.quantile(0.5)
-    assert left.std == pytest.approx(whole.std)
-    assert left.counts.nbytes < 40_000
-
-
 def test_an_empty_histogram_says_nothing() -> None:
     """No value, no quantile."""
     h = LogHistogram()

@@ -565,7 +565,7 @@ def load(tmp_path, words, **more):
         "except Exception as error:\n"
         "    print(f'{type(error).__name__}: {error}')\n"
         "else:\n"
-        "    print('ok', smi.pci_by_hip_uuid('fedcba98-7654-3210'), repr(smi.said))\n"
+        "    print('ok', smi.library_major, repr(smi.said))\n"
         "    smi.close()\n"
     )
     calls = tmp_path / "calls"
@@ -620,18 +620,12 @@ def test_a_library_of_another_release_gets_no_struct_call(tmp_path, words):
 
 @pytest.mark.parametrize("words", ["print", "major=27 package=10.1 print"])
 def test_a_fitting_pair_is_used_and_what_it_printed_is_kept_apart(tmp_path, words):
-    """Identity by HIP UUID works; the prints are in `said`, not on the terminal."""
+    """The library is there; the prints are in `said`, not on the terminal."""
     done, calls = load(tmp_path, words)
 
-    assert done.stdout.startswith("ok 0000:0c:00.0")
+    assert done.stdout.startswith("ok 2")
     assert "write to 1" in done.stdout
     assert "Exception caught: rsmi_init." in done.stdout
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
     assert calls[-1] == "shut_down"
-
-
-def test_an_address_of_zeros_means_unknown(tmp_path):
-    """Some releases answer 0000:00:00.0 when they do not know."""
-    done, _ = load(tmp_path, "bdf=0000:00:00.0")
-    assert done.stdout.startswith("ok None")

@@ -309,17 +309,6 @@ def test_told_to_be_quiet_it_reads_the_fast_tier_only():
     assert any(tiers == Tier.ALL for _, tiers in source.looks[before:])
 
 
-def test_nudged_tiers_are_read_at_the_next_look():
-    """The reasons can be asked for at the end of a phase."""
-    time, source, _, poller = make()
-    run(poller, time, 0.12)
-    poller.nudge(Tier.REASONS)
-    before = len(source.looks)
-    run(poller, time, 0.1)
-
-    assert source.looks[before][1] & Tier.REASONS
-
-
 def test_stale_readings_show_their_age():
     """When looks stop coming, the state is the age of the last good one."""
     time, _, _, poller = make()

@@ -1,7 +1,7 @@
 """Clock control of real devices, raw: `clocks.lease` makes it safe.
 
-NVIDIA goes through NVML by UUID; AMD through the kernel's files by PCI address, or through amdsmi
-where the caller hands it in. Neither touches persistence mode, and the memory clock only when told.
+NVIDIA goes through NVML by UUID; AMD through the kernel's files by PCI address. Neither touches
+persistence mode, and the memory clock only when told.
 """
 
 import errno
@@ -10,7 +10,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from usv_tui.clocks.target import lock_command, unlock_command
 from usv_tui.clocks.verify import LIMITING
@@ -45,7 +44,6 @@ _VGPU = 2
 """NVML's virtualisation mode of a guest's virtual GPU."""
 _LOOK_NS = 100_000_000
 _AMD_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-_AMDSMI_NO_PERMISSION = 10
 
 
 class HardwareClocks(ABC):
@@ -283,17 +281,8 @@ class AmdClocks(HardwareClocks):
 
     kind = "amd"
 
-    def __init__(
-        self,
-        info: DeviceInfo,
-        access: Access = DIRECT,
-        amdsmi: Any = None,
-        smi_handle: Any = None,
-    ) -> None:
-        """`amdsmi` and its handle for the device, where the library is to set the clocks."""
+    def __init__(self, info: DeviceInfo, access: Access = DIRECT) -> None:
         super().__init__(info, access)
-        self._amdsmi = amdsmi
-        self._smi_handle = smi_handle
         self.method = ""
         """How the last lock was made: perf_determinism or clk_limit."""
 
@@ -423,9 +412,6 @@ class AmdClocks(HardwareClocks):
             self.mem_refusal = "memory clock not locked: AMD devices keep theirs"
 
     def _methods(self, card: AmdCard) -> list[tuple[str, Method]]:
-        if self._amdsmi is not None:
-            return [("perf_determinism", self._smi_determinism), ("clk_limit", self._smi_limit)]
-
         def determinism(mhz: int) -> None:
             card.write(LEVEL_FILE, "perf_determinism")
             card.set_table(None, mhz)
@@ -435,21 +421,6 @@ class AmdClocks(HardwareClocks):
             card.set_table(None, mhz)
 
         return [("perf_determinism", determinism), ("clk_limit", limit)]
-
-    def _smi_determinism(self, mhz: int) -> None:
-        self._smi("amdsmi_set_gpu_perf_determinism_mode", mhz)
-
-    def _smi_limit(self, mhz: int) -> None:
-        self._smi("amdsmi_set_gpu_clk_limit", "sclk", "max", mhz)
-
-    def _smi(self, name: str, *args: Any) -> None:
-        """Call an amdsmi setter; its bindings raise anything, also UnboundLocalError."""
-        try:
-            getattr(self._amdsmi, name)(self._smi_handle, *args)
-        except Exception as error:
-            code = getattr(error, "err_code", None)
-            is_rights = code == _AMDSMI_NO_PERMISSION
-            raise VendorError(errno.EACCES if is_rights else errno.EIO, str(error)) from error
 
     def _roll_back(self, card: AmdCard, level: str, table: Span | None) -> None:
         try:

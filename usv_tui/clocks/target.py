@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from usv_tui.errors import ClockRefused, UsageError
@@ -134,41 +133,3 @@ def concerns_of(state: ClockState) -> list[str]:
     if not is_open or is_foreign(state.concerns):
         return list(state.concerns)
     return [f"{FOREIGN_WORDS} ({state.evidence}): it cannot be put back", *state.concerns]
-
-
-@dataclass(frozen=True, slots=True)
-class LockOffer:
-    """Everything that a dialog shows before anything is locked."""
-
-    state: ClockState
-    mhz: int | None
-    """The proposed clock; None when there is none to propose."""
-    reason: str
-    """Why this clock, or why none."""
-    supported_mhz: tuple[int, ...]
-    needs: str
-    """What is missing to lock from here; empty when nothing is."""
-    command: str
-    unlock_command: str
-    concerns: tuple[str, ...]
-    """To be confirmed before locking."""
-
-
-def lock_offer(info: DeviceInfo, state: ClockState, advice: Advice | None = None) -> LockOffer:
-    """What to show for a device in `state` (of its controller)."""
-    supported = state.supported_mhz
-    try:
-        choice = sustainable(info, supported, advice)
-        mhz, reason = choice.mhz, choice.note
-    except ClockRefused as error:
-        mhz, reason = None, str(error)
-    return LockOffer(
-        state=state,
-        mhz=mhz,
-        reason=reason,
-        supported_mhz=tuple(supported),
-        needs="" if state.can_lock else state.reason,
-        command="" if mhz is None else lock_command(info, mhz),
-        unlock_command=unlock_command(info),
-        concerns=tuple(concerns_of(state)),
-    )

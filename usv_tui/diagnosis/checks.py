@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from usv_tui.diagnosis.roofline import Roofline, faster_than_roofline
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.errors import UsvError
-from usv_tui.model import EXCLUDED, POWER_REASONS, THERMAL_REASONS, Flag, Reason, reason_words
+from usv_tui.model import EXCLUDED, Flag
 from usv_tui.stats.basics import correlation_time, madn
 from usv_tui.stats.modes import MIN_SAMPLES as MODE_SAMPLES
 from usv_tui.stats.modes import find_modes, implausible
@@ -30,8 +30,6 @@ FloatArray = NDArray[np.float64]
 _MIN_N = 20
 _FLOOR_FACTOR = 3
 _STARVED_SHARE = 0.5
-_THROTTLED_SHARE = 0.05
-_HOLD_TOLERANCE = 0.01
 _COMPILE_NS = 50_000_000
 """Little compiles in less; a shorter spike is a stall."""
 _HEAD_SHARE = 0.2
@@ -48,7 +46,6 @@ _EMPTY = 1.5
 """A window up to so many empty ones holds no kernel: the shortest takes as long as an event."""
 _HOST_ONLY = 20
 """So many empty windows of host time are more than any launch takes."""
-_STUCK_NS = 10 * NS_PER_S
 
 
 # -- what the samples themselves show
@@ -406,49 +403,6 @@ def distortions(
     if is_anomaly:
         found.append(finding("anomaly detection"))
     return found
-
-
-def clock_not_held(
-    locked_mhz: float | None, sm_mhz: FloatArray, reasons: int = 0
-) -> Finding | None:
-    """Our lock, and a clock under load that is over 1 % off in half of the readings."""
-    known = sm_mhz[np.isfinite(sm_mhz)]
-    if not locked_mhz or known.size < 5:
-        return None
-    off = np.abs(known - locked_mhz) > _HOLD_TOLERANCE * locked_mhz
-    if float(off.mean()) < 0.5:
-        return None
-    return finding(
-        "clock not held",
-        locked_mhz=locked_mhz,
-        median_mhz=float(np.median(known)),
-        share_off=float(off.mean()),
-        reasons=reason_words(reasons & ~Reason.IDLE),
-    )
-
-
-def throttled(reasons: IntArray) -> Finding | None:
-    """At least 5 % of the readings under load were limited; by what, in words with shares."""
-    if not reasons.size:
-        return None
-    limits = POWER_REASONS | THERMAL_REASONS | Reason.HW_SLOWDOWN
-    share = float(((reasons & int(limits)) != 0).mean())
-    if share < _THROTTLED_SHARE:
-        return None
-    each = {
-        reason_words(int(bit))[0]: float(((reasons & int(bit)) != 0).mean())
-        for bit in limits
-        if np.any(reasons & int(bit))
-    }
-    return finding("throttled", share=share, reasons=each)
-
-
-def stuck(last_sample_ns: int, now_ns: int, typical_ns: int = 0) -> Finding | None:
-    """No window has closed for ten seconds and twenty times the usual: a deadlock, or one call."""
-    quiet_ns = now_ns - last_sample_ns
-    if quiet_ns < max(_STUCK_NS, 20 * typical_ns):
-        return None
-    return finding("stuck", seconds=quiet_ns / NS_PER_S)
 
 
 # -- callables that cannot be timed for what they do

@@ -20,8 +20,6 @@ BADGES: Mapping[str, str] = {
     "launch blocking": "launch blocking",
     "profiler on": "profiler",
     "anomaly detection": "anomaly mode",
-    "clock not held": "not held",
-    "throttled": "throttled",
     "flush unavailable": "no flush",
     "no blocker": "no blocker",
     "graph refused": "graph refused",
@@ -181,13 +179,6 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "profiler on": lambda _: "a profiler is active: the times include it",
     "anomaly detection": lambda _: "autograd's anomaly detection is on: the times include it",
-    "clock not held": lambda e: (
-        f"locked to {e['locked_mhz']:.0f} MHz, but the median is {e['median_mhz']:.0f}"
-        + (f": {', '.join(e['reasons'])}" if e["reasons"] else "")
-    ),
-    "throttled": lambda e: (
-        "throttled: " + ", ".join(f"{word} {_share(share)}" for word, share in e["reasons"].items())
-    ),
     "no blocker": lambda e: f"no blocker: {e['reason']}",
     "graph refused": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
     "graph differs": lambda e: f"timed eagerly, not as a graph: {e['reason']}",

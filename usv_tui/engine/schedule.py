@@ -95,16 +95,6 @@ def spread(budgets: Mapping[T, int], seed: int = 0) -> Iterator[list[T]]:
         yield _shuffled(order, random)
 
 
-def fair_quotas(window_ns: Mapping[T, int], most: int = 8) -> dict[T, int]:
-    """Samples a round that give each row about the time of the slowest one's window.
-
-    `most` bounds a row's share of a round, so that beside a very slow row a round of fast ones
-    stays short. A window of zero or less counts as one nanosecond.
-    """
-    slowest = max(window_ns.values(), default=0)
-    return {row: max(1, min(most, slowest // max(1, w))) for row, w in window_ns.items()}
-
-
 def _shuffled(order: Sequence[T], random: Random) -> list[T]:
     """The order sorted by random keys: every permutation equally likely."""
     key = random.random

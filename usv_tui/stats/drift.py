@@ -17,7 +17,6 @@ from usv_tui.model import Drift, StateWord
 from usv_tui.stats.basics import (
     MAD_TO_SD,
     NS_PER_S,
-    BoolArray,
     FloatArray,
     IntArray,
     median,
@@ -379,63 +378,3 @@ class DriftTracker:
         if trend.detectable > DELTA:
             return StateWord.UNDECIDED
         return StateWord.STEADY
-
-
-class WarmupCut(NamedTuple):
-    """Where a run's warm-up ends."""
-
-    first: int
-    """First sample that is kept."""
-    is_bounded: bool
-    """True when the best cut lies at half of the run: it never settled, and this is no cut."""
-
-
-def time_bins(t_ns: IntArray, values: FloatArray, bin_s: float) -> tuple[FloatArray, IntArray]:
-    """Means of equal bins of time that hold a sample, and the index of each bin's first sample."""
-    edge = ((t_ns - t_ns[0]) // int(bin_s * NS_PER_S)).astype(np.int64)
-    starts = np.flatnonzero(np.concatenate([[True], edge[1:] != edge[:-1]]))
-    counts = np.diff(np.concatenate([starts, [values.size]]))
-    return np.add.reduceat(values, starts) / counts, starts
-
-
-def warmup_cut(t_ns: IntArray, seconds: FloatArray, bin_s: float = 0.5) -> WarmupCut:
-    """The cut that leaves the smallest standard error of the mean (MSER), for a whole run.
-
-    Bins of 0.5 s, at most half the run. A run of fewer than four bins is not cut.
-    """
-    good = np.isfinite(seconds) & (seconds > 0)
-    if not good.any():
-        return WarmupCut(0, is_bounded=False)
-    index = np.flatnonzero(good)
-    y, starts = time_bins(t_ns[good], np.log(seconds[good]), bin_s)
-    k = y.size
-    if k < 4:
-        return WarmupCut(0, is_bounded=False)
-    left = np.arange(k, 0, -1, dtype=np.float64)
-    mean = np.cumsum(y[::-1])[::-1] / left
-    square = np.cumsum((y * y)[::-1])[::-1] / left
-    score = (np.maximum(square - mean * mean, 0.0) / left)[: k // 2 + 1]
-    best = int(np.argmin(score))
-    return WarmupCut(int(index[starts[best]]), is_bounded=best == k // 2)
-
-
-def run_shape(t_ns: IntArray, seconds: FloatArray) -> str:
-    """A whole run in a word: flat, warm-up, slow-down, no steady state, or too short.
-
-    `warm-up` began slower than it went on, `slow-down` faster; changes below 0.5 % are flat.
-    """
-    good: BoolArray = np.isfinite(seconds) & (seconds > 0)
-    t, x = t_ns[good], seconds[good]
-    if x.size < 2 * MIN_SAMPLES or (t[-1] - t[0]) < 4 * NS_PER_S:
-        return "too short"
-    cut = warmup_cut(t, x)
-    tail = trend(x[cut.first :])
-    if tail is None or (cut.is_bounded and abs(tail.change) >= DELTA) or fires(tail, None):
-        return "no steady state"
-    if cut.first == 0:
-        return "flat"
-    edge = min(cut.first, max(8, int(np.searchsorted(t, t[0] + 0.5 * NS_PER_S))))
-    head = math.log(median(x[:edge]) / median(x[cut.first :]))
-    if abs(head) < DELTA:
-        return "flat"
-    return "warm-up" if head > 0 else "slow-down"

@@ -127,15 +127,6 @@ class LogHistogram:
         low = int(index.min())
         self._count(low, np.bincount(index - low))
 
-    def merge(self, other: "LogHistogram") -> None:
-        """Add everything that `other` holds."""
-        if other.n == 0:
-            return
-        self._absorb(other.n, other.mean, other.m2)
-        self.min = min(self.min, other.min)
-        self.max = max(self.max, other.max)
-        self._count(other.first, other.counts)
-
     def quantile(self, q: float) -> float | None:
         """The q-quantile to within 0.1 %; None when empty."""
         if self.n == 0:

@@ -110,7 +110,6 @@ class Poller:
         self._paused = False
         self._quiet = False
         self._stopping = False
-        self._asked = Tier(0)
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._info: DeviceInfo | None = None
@@ -172,10 +171,6 @@ class Poller:
     def quiet(self, is_quiet: bool) -> None:
         """A block is being timed without a gate: read the fast tier only."""
         self._quiet = is_quiet
-
-    def nudge(self, tiers: Tier) -> None:
-        """Read these tiers at the next look (the reasons at the end of a phase)."""
-        self._asked |= tiers
 
     def retry(self) -> None:
         """The user asks again: open a source that was off or lost."""
@@ -298,7 +293,7 @@ class Poller:
                 self._note("telemetry stalled", "warn", during=what, seconds=seconds)
 
     def _look(self, now_ns: int) -> None:
-        tiers = Tier.FAST | self._asked
+        tiers = Tier.FAST
         for tier, _ in SLOWER_TIERS:
             if now_ns + self._period_ns // 2 >= self._due[tier]:
                 tiers |= tier
@@ -325,7 +320,6 @@ class Poller:
         except Exception as error:  # noqa: BLE001  a vendor library may raise anything
             self._lose(_why(error), now_ns)
             return
-        self._asked &= ~tiers
         if self._is_lost and _has_values(reading):
             self._is_lost = self._is_gone_told = False
             gone_s = round((end_ns - self._lost_ns) / NS_PER_S, 1)

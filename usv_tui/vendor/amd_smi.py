@@ -1,4 +1,4 @@
-"""Loads AMD's `amdsmi` package without letting it hurt: for identity and setters only.
+"""Loads AMD's `amdsmi` package without letting it hurt, for the doctor to say what is there.
 
 Importing it without its library prints to the terminal and raises KeyError; a binding and a
 library of different releases disagree about the sizes of structs, which ends in an abort that no
@@ -21,7 +21,6 @@ from usv_tui.errors import TelemetryError, TelemetryOff
 
 FITTING = {26: ("7.0",), 27: ("10.",)}
 """Library majors and the releases of the Python package that were built for them."""
-NOT_INIT = 32
 DRIVER_NOT_LOADED = (34, 51)
 
 _only_one = threading.Lock()
@@ -78,24 +77,6 @@ class AmdSmi:
         self.library_major = library_major
         self.said = said
         """What the import and the init wrote to the terminal that they were not given."""
-
-    def pci_by_hip_uuid(self, uuid: str) -> str | None:
-        """The PCI address of the device with this HIP UUID; None when it is not there.
-
-        An address of zeros is what some releases answer when they do not know.
-        """
-        wanted = uuid.lower().removeprefix("gpu-").replace("-", "")
-        for handle in self.api.amdsmi_get_processor_handles():
-            try:
-                info = self.api.amdsmi_get_gpu_enumeration_info(handle)
-                known = str(info.get("hip_uuid", "")).lower().removeprefix("gpu-").replace("-", "")
-                if known != wanted:
-                    continue
-                pci = str(self.api.amdsmi_get_gpu_device_bdf(handle)).lower()
-            except Exception:  # noqa: BLE001, S112  each device answers or fails by itself
-                continue
-            return pci if pci.strip("0:.") else None
-        return None
 
     def close(self) -> None:
         """Shut the library down. Never raises."""

@@ -70,23 +70,3 @@ def _called(name):
     if path:
         with Path(path).open("a") as file:
             file.write(f"{name}\n")
-
-
-def amdsmi_get_processor_handles():
-    """Two devices."""
-    _called("handles")
-    return ["h0", "h1"]
-
-
-def amdsmi_get_gpu_enumeration_info(handle):
-    """A struct-filling call: fails for the first device."""
-    _called("enumeration_info")
-    if handle == "h0":
-        raise AmdSmiLibraryException(2)
-    return {"hip_uuid": "GPU-fedcba9876543210"}
-
-
-def amdsmi_get_gpu_device_bdf(handle):
-    """The second device's PCI address."""
-    _called("bdf")
-    return _facts.get("bdf", "0000:0C:00.0")
