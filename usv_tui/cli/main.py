@@ -623,6 +623,12 @@ def _compare(argv: list[str]) -> int:
     return compare.run(args, width, _print)
 
 
+def _history(argv: list[str]) -> int:
+    from usv_tui.cli import history
+
+    return history.run(history.parser().parse_args(argv), _terminal_width(), _print)
+
+
 def _demo(argv: list[str]) -> int:
     args = options.demo_parser().parse_args(argv)
     from usv_tui.sim import DEFAULT_CARD, DEFAULT_SCENARIO
@@ -682,6 +688,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "list": _list,
     "export": _export,
     "compare": _compare,
+    "history": _history,
     "demo": _demo,
     "doctor": _doctor,
     "clocks": _clocks,

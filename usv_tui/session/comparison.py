@@ -16,6 +16,13 @@ THROTTLED_SHARE = 0.05
 _LASTING = {StateWord.STEADY, StateWord.SETTLED}
 
 
+def saved_rows(session: Opened) -> dict[str, SavedRow]:
+    """What a session says of each of its rows, by name; controls apart."""
+    clocks = _Clocks(session)
+    views = (view for view in session.rows if view.control_of is None)
+    return {view.name: _saved(session, view, clocks) for view in views}
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """One or several sessions that stand for the same state of things."""
@@ -27,10 +34,8 @@ class Side:
         """Each row's runs, by name; a row that failed in a run has none there."""
         found: dict[str, list[SavedRow]] = {}
         for session in self.sessions:
-            clocks = _Clocks(session)
-            for view in session.rows:
-                if view.control_of is None:
-                    found.setdefault(view.name, []).append(_saved(session, view, clocks))
+            for name, row in saved_rows(session).items():
+                found.setdefault(name, []).append(row)
         return found
 
 
