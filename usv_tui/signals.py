@@ -151,6 +151,8 @@ class Signals:
         self.hurry = Flag()
         self.on_end: Callable[[int], object] | None = None
         """Called from the handler."""
+        self.on_first: Callable[[], object] = lambda: None
+        """Called from the handler, before all else: the program hears."""
 
     @contextmanager
     def watch(self) -> Iterator["Signals"]:
@@ -170,6 +172,7 @@ class Signals:
         give_back(ENDING)
 
     def _take(self, number: int, _frame: object) -> None:
+        self.on_first()
         self.number = self.number or number
         if self.hurry.is_set():
             os._exit(128 + self.number)

@@ -296,6 +296,12 @@ def test_without_isolation_a_crash_still_leaves_a_session(program):
     done = program.run(file, "--headless", *QUICK, "--iters", "4000")
 
     assert done.code == -11
+    [line] = done.complaints
+    assert "crashed (Segmentation fault) in bad (file.py:" in line
+    assert "usv-tui export" in line
+    assert "--isolate" in line
+    [log] = program.state.glob("usv-tui/sessions/*.log")
+    assert "in string_at" in log.read_text()
     data = program.export()
     assert not data["complete"]
     assert samples(data, "good") > 500

@@ -116,6 +116,23 @@ def test_a_hang_that_holds_the_interpreter_is_survived_by_isolation(program, sta
     assert samples(program.export(), "good") > 10
 
 
+def test_a_hang_that_holds_the_interpreter_can_be_ended(program, start):
+    """TERM ends what no longer listens: exit code 4, the row named, the session readable."""
+    hang = 'print("hanging", flush=True)\nctypes.PyDLL(None).sleep(600)'
+    run = start(program.write(late(hang, at=3000)), *ENDLESS)
+    wait_until(program.sessions)
+    [path] = program.sessions()
+    log = path.with_suffix(".log")
+    wait_until(lambda: log.exists() and "hanging" in log.read_text())
+
+    code, seconds = run.end(signal.SIGTERM)
+
+    assert code == 4
+    assert seconds < 20
+    run.says("ended: a call of bad (file.py:")
+    assert samples(program.export(), "good") > 10
+
+
 def test_a_signal_while_the_file_is_imported_ends_the_program(program, start):
     """A file that sleeps at import time, and an impatient user: 143, no traceback, soon."""
     file = program.write('print("importing", flush=True)\nimport time\ntime.sleep(600)\n')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.program import QUICK, Program
+from tests.fakes.program import QUICK, Program, wait_until
 from tests.fakes.terminal import LEFT, terminals
 
 pytestmark = pytest.mark.pty
@@ -119,11 +119,11 @@ def test_the_keeper_does_not_linger(run):
     terminal.press(b"q")
     check_restored(terminal)
 
-    assert keepers(terminal.pid) == []
+    wait_until(lambda: not keepers())
 
 
-def keepers(parent):
-    """Processes that keep a terminal for a child of this one."""
+def keepers():
+    """Processes that watch one that is gone."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -131,8 +131,34 @@ def keepers(parent):
         except OSError:
             continue
         if any(word.endswith(b"keeper.py") for word in words):
-            found.append((path, words, parent))
-    return [one for one in found if not Path(f"/proc/{one[1][-3].decode()}").exists()]
+            found.append(words)
+    return [words for words in found if not Path(f"/proc/{words[-3].decode()}").exists()]
+
+
+def test_a_frozen_screen_says_so_and_ctrl_c_twice_leaves_it(run):
+    """A call that holds the interpreter: the keeper names the row, hears the keys, and ends it."""
+    terminal = run(late("ctypes.PyDLL(None).sleep(600)"))
+    terminal.until("frozen for")
+    assert "bench_bad" in "\n".join(terminal.screen.display)
+
+    terminal.press(b"\x03")
+    terminal.press(b"\x03")
+
+    check_restored(terminal)
+    shown = "\n".join(terminal.screen.display)
+    assert "code 4" in shown
+    assert "held the interpreter" in shown
+
+
+def test_a_screen_that_thaws_is_painted_anew(run):
+    """What the keeper wrote on it is gone when the call has returned."""
+    once = "'once' in globals() or (globals().update(once=1), ctypes.PyDLL(None).sleep(13))"
+    terminal = run(late(once))
+    terminal.until("frozen for")
+    terminal.until("q quit")
+
+    terminal.press(b"q")
+    check_restored(terminal)
 
 
 def test_a_stop_from_outside_gives_the_terminal_to_the_shell(run):

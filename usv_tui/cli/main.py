@@ -183,11 +183,12 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
         raise UsageError("--json - and --csv - both want stdout", "give one of them a file")
     _check_outputs(args)
     plan = _Plan(args, suite, config, simulation)
-    if not is_headless:
-        return plan.on_screen()
     if why_headless:
         say(f"usv-tui: no screen ({why_headless}): running headless")
-    return plan.headless()
+    try:
+        return plan.headless() if is_headless else plan.on_screen()
+    finally:
+        plan.leave()
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
@@ -248,12 +249,20 @@ class _Plan:
         self._target: Any = None
         self._has_screen = False
         self._reserve = descriptors.Reserve()
+        self._board: Any = None
         if args.until is not None:
             from usv_tui.session.goal import target_of
 
             self._target = target_of(args.until)
             config["max_time_s"] = None
         self._open_journal()
+
+    def leave(self) -> None:
+        """Everything is said: nobody needs to speak for this program any more."""
+        if self._board is not None:
+            from usv_tui.tui.taken import taken
+
+            taken.dismiss_keeper()
 
     def _open_journal(self) -> None:
         """Before anything is shown: a path that cannot be written is the user's to mend now."""
@@ -281,6 +290,7 @@ class _Plan:
         from usv_tui import environment, model
         from usv_tui.cli import terminal, watch
         from usv_tui.clocks.controllers import controller_for
+        from usv_tui.engine import where
         from usv_tui.gate import Gate
         from usv_tui.session import controller, goal, live, relay, sweep
         from usv_tui.session import desk as desk_module
@@ -300,7 +310,10 @@ class _Plan:
 
         def make(asked: model.WorkRequest) -> live.ThreadSource | live.ChildSource:
             if not args.isolate:
-                return live.ThreadSource(asked, gate, prepared=prepared)
+                place = None
+                if self._board is not None:
+                    place = where.Outside(self._board.row_cells, self._board.meet)
+                return live.ThreadSource(asked, gate, prepared=prepared, where=place)
             child = live.ChildSource(asked, log_fd=1 if self._capture else 2)
             pids.append(child.pid)
             return child
@@ -342,6 +355,11 @@ class _Plan:
             session.tell("not saved", self._save_note, "warn")
         if session.desk is not None:
             session.desk.on_wait = self._tell_wait
+        if self._board is not None:
+            from usv_tui.tui.taken import taken
+
+            session.beat = self._board.beat
+            self._capture.know_ways(taken.stream(1), taken.stream(2))
         source.start()
         session.start_saving()
         self._session = session
@@ -359,10 +377,14 @@ class _Plan:
         """Narration on stderr, data on stdout."""
         from usv_tui.cli import headless as front
         from usv_tui.signals import Signals
+        from usv_tui.tui.taken import taken
 
         signals = Signals()
         with signals.watch():
             self._start_capture()
+            if not self._args.isolate:  # else no code of the user's can hold or crash this process
+                self._be_kept(signals)
+                taken.keep()
             voice = self._voice()
             narration = front.Narration(voice)
             is_over = True
@@ -373,6 +395,7 @@ class _Plan:
             finally:
                 try:
                     if self._session is not None:
+                        signals.on_first()
                         self._reserve.release()
                         is_over = self._session.close(
                             _signal_name(signals.number), hurry=signals.hurry
@@ -404,6 +427,25 @@ class _Plan:
                 "--save PATH, or set TMPDIR to a writable directory",
             ) from None
 
+    def _be_kept(self, signals: Any, slowest_tick_s: float = 0.0) -> None:
+        """Have somebody say the last words of a program that cannot; see `tui.keeper`."""
+        from usv_tui.tui.board import Board
+        from usv_tui.tui.taken import Last, taken
+
+        with contextlib.suppress(OSError, AttributeError):
+            self._board = Board()
+            signals.on_first = self._board.say_ending
+            capture = self._capture
+            session = "" if self._journal is None else str(self._journal.path)
+            taken.last = Last(
+                self._board,
+                capture.real_stdout,
+                capture.real_stderr,
+                session,
+                str(capture.path),
+                slowest_tick_s,
+            )
+
     # -- with the screen
 
     def on_screen(self) -> int:
@@ -427,6 +469,7 @@ class _Plan:
         is_over = True
         late: list[str] = []
         with Signals().watch() as signals:
+            self._be_kept(signals, 1 / max(args.fps, 0.1))
             try:
                 end = run_screen(self.connect, options_, signals=signals)
                 signals.number = max(0, end.exit_code - 128)
@@ -437,6 +480,7 @@ class _Plan:
             finally:
                 try:
                     if self._session is not None:
+                        signals.on_first()
                         signals.event.set()  # one that comes now wants it quick
                         self._reserve.release()
                         is_over = self._session.close(
@@ -540,6 +584,7 @@ class _Plan:
             say(f"usv-tui: not timed: {', '.join(session.store.unsampled)} ({why})")
         if not is_over:
             # A call that hangs holds the worker's thread: leave without waiting for it.
+            self.leave()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)

@@ -337,6 +337,8 @@ class Runner:
                 control_of=row.control_of,
             )
             self._emit(Bench(self._time.now_ns(), info))
+            if self._where is not None:
+                self._where.meet(row.bench, row.name)
             row.is_failed = row.bench in self._resumed.retired
             row.n = self._resumed.done.get(row.bench, 0)
 
@@ -361,6 +363,8 @@ class Runner:
             row.check = built.check
             row.rotated = [rotation.items for rotation in built.rotations]
             slot = self._make_slot(row, built)
+            if self._where is not None:
+                self._where.meet(row.bench, row.name, built.fn)
             leave_if_copy()
         except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
             self._fail(row, error)

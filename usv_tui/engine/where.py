@@ -2,8 +2,9 @@
 
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FrameType
+from typing import Any
 
 from usv_tui.timers.wall import Slot
 
@@ -55,6 +56,38 @@ class Where:
     def along(self, slots: Sequence[Slot]) -> Sequence[Slot]:
         """The same slots; going through them tells where one is."""
         return _Told(slots, self._cells)
+
+    def meet(self, bench: int, name: str, fn: object = None) -> None:
+        """A row there is, and its function as soon as it is built."""
+
+
+class Outside(Where):
+    """In a thread nothing is told between two windows: a stack shows what the keeper must know."""
+
+    def __init__(self, cells: Cells, meet: Callable[[int, str, CodeType | None], object]) -> None:
+        super().__init__(cells)
+        self._meet = meet
+
+    def along(self, slots: Sequence[Slot]) -> Sequence[Slot]:
+        """The same slots."""
+        return slots
+
+    def at(self, bench: int | None) -> None:
+        """The worker enters a row's code, or leaves it."""
+        self._cells[0] = 0 if bench is None else bench + 1
+
+    def meet(self, bench: int, name: str, fn: object = None) -> None:
+        """Told with the code that a stack will show."""
+        self._meet(bench, name, None if fn is None else _code_of(fn))
+
+
+def _code_of(fn: Any) -> CodeType | None:
+    """What a callable runs first, as far as that is Python."""
+    for inner in (fn, getattr(fn, "func", None), vars(type(fn)).get("__call__")):
+        code = getattr(inner, "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
 
 
 class _Told(list[Slot]):

@@ -100,6 +100,11 @@ class OutputCapture:
         sys.stdout = _text_stream(1)
         sys.stderr = _text_stream(2)
 
+    def know_ways(self, out: str, err: str) -> None:
+        """Names of the caller's streams, for the case that user code closes the way back."""
+        for fd, name in ((1, out), (2, err)):
+            self._terminals[fd] = self._terminals[fd] or name
+
     def duplicate_stderr(self) -> int:
         """A descriptor of the caller's stderr for somebody who closes it. Raises OSError."""
         if self._identities[self.real_stderr].holds(self.real_stderr):

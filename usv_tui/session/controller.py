@@ -95,6 +95,8 @@ class LiveSession:
         """What `--until` asks for."""
         self.outcome: Outcome | None = None
         """How the goal ended."""
+        self.beat: Callable[[], object] = lambda: None
+        """Called at every `pump`: this thread lives."""
         self.sweep: Sweep | None = None
         """The clock sweep that this session is made for."""
         self._time = time_source or MonotonicTime()
@@ -147,6 +149,7 @@ class LiveSession:
 
     def pump(self) -> bool:
         """Take in everything new; True when there was something."""
+        self.beat()
         now_ns = self._time.now_ns()
         seen = self._fresh_total
         self._take(())

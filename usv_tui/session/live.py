@@ -75,7 +75,9 @@ class ThreadSource:
         gate: Gate,
         time_source: TimeSource | None = None,
         prepared: Prepared | None = None,
+        where: Where | None = None,
     ) -> None:
+        """`where` hears of rows and of long calls, for somebody outside."""
         self._queue: deque[AnyRecord] = deque()
         self._commands: deque[Command] = deque()
         self._wake = threading.Event()
@@ -91,6 +93,7 @@ class ThreadSource:
                 gate,
                 time_source,
                 prepared,
+                where,
             ),
             name="usv-worker",
             daemon=True,

@@ -286,7 +286,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             driver = self._driver
             if isinstance(driver, TtyDriver) and driver.stalled:
                 return
-            if self._must_forget:
+            if self._must_forget or taken.was_written_over():
                 self._must_forget = False
                 self.canvas.forget()
             width, height = self.canvas.size

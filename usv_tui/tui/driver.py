@@ -302,7 +302,6 @@ class TtyDriver(Driver):
     def close(self) -> None:
         """Give the terminal back and let go of it."""
         self.stop_application_mode()
-        taken.dismiss_keeper()
         if self._fd >= 0 and self._identity.holds(self._fd):
             os.close(self._fd)
         self._fd = -1
