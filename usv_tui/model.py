@@ -411,9 +411,11 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> float | None:
-        """Share of the free clock that a lock of ours gives up; None where that is not known."""
-        locked = self.in_force_mhz
-        return None if locked is None or not self.free_mhz else 1 - locked / self.free_mhz
+        """Share of the free clock that a lock of ours gives up; None where it does not work."""
+        works = self.hold in (ClockHold.LOCKED, ClockHold.PENDING) and not self.is_ignored
+        if not works or self.locked_mhz is None or not self.free_mhz:
+            return None
+        return 1 - self.locked_mhz / self.free_mhz
 
     @property
     def is_ours(self) -> bool:

@@ -107,14 +107,25 @@ def test_no_limit_is_the_cause_of_a_clock_above_its_lock(reasons: int) -> None:
     assert watch.proposal_mhz() is None
 
 
+def test_a_lock_amid_the_clocks_that_the_limit_allows_is_ignored_too() -> None:
+    """A clock that wanders to both sides of its lock, far above it at times, is not locked."""
+    clocks = [1650.0 + 15 * (i % 14) for i in range(120)]
+
+    watch = fed(HoldWatch(1740, STEPS), readings(clocks, Reason.SW_POWER_CAP))
+
+    assert watch.is_ignored
+    assert "power" not in watch.evidence
+
+
 @pytest.mark.parametrize(
     "clocks",
     [
         [1530.0],
+        [1500.0] * 8 + [1620.0],
         [1380.0, 1395.0],
         [1485.0, 1500.0, 1560.0],
     ],
-    ids=["rounded up", "below", "at it mostly"],
+    ids=["rounded up", "at it and far above", "below", "at it mostly"],
 )
 def test_a_lock_that_does_something_is_not_called_ignored(clocks: list[float]) -> None:
     """Rounded up by the driver, pulled down by a limit, or with some readings off."""

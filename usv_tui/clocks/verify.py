@@ -27,6 +27,8 @@ LOST_SHARE = 0.95
 """… and as lost below this one, so that the word does not flicker."""
 MOSTLY = 0.6
 """A lock with so many readings above it is none: limits only bring a clock down."""
+FAR_SHARE = 0.1
+"""So many readings far above a lock that the clock is seldom at are no sensor's noise."""
 ROUNDED_SHARE = 0.03
 """A driver may round a lock up by so much, and hold it there."""
 BOTH_SIDES = 0.2
@@ -99,7 +101,7 @@ class HoldWatch:
         if n < MIN_READINGS or (self.hold is ClockHold.PENDING and is_young):
             return
         share = self._share_at_lock()
-        self.is_ignored = self._share_above() >= MOSTLY and not self._is_rounded_up()
+        self.is_ignored = self._runs_above(share)
         counted = "" if self.is_ignored else self._counted_limit()
         if counted or self.is_ignored or share < LOST_SHARE:
             self.hold = ClockHold.NOT_HELD
@@ -127,11 +129,17 @@ class HoldWatch:
         off = max(abs(mhz - self.locked_mhz) for mhz in (reading.sm_mhz, _slowest(reading)))
         return off <= self._tolerance_mhz
 
-    def _share_above(self) -> float:
+    def _runs_above(self, share: float) -> bool:
+        """Above the lock most of the time, or seldom at it and far above now and then."""
+        if self._is_rounded_up():
+            return False
+        far = self._share_above(ROUNDED_SHARE * self.locked_mhz)
+        return self._share_above() >= MOSTLY or (share < 1 - MOSTLY and far >= FAR_SHARE)
+
+    def _share_above(self, by_mhz: float = 0.0) -> float:
         """Share of the readings above the lock, where no limit can bring a clock."""
-        above = sum(
-            (r.sm_mhz or 0.0) - self.locked_mhz > self._tolerance_mhz for r in self._readings
-        )
+        by_mhz = max(by_mhz, self._tolerance_mhz)
+        above = sum((r.sm_mhz or 0.0) - self.locked_mhz > by_mhz for r in self._readings)
         return above / len(self._readings)
 
     def _is_rounded_up(self) -> bool:

@@ -368,7 +368,8 @@ class Store:
         state = record.state
         if state.is_ours:
             self._clocks_during = state
-            self._log.notes.take_back("lock refused", "")
+            if state.locked_mhz != self._clocks.in_force_mhz:
+                self._log.notes.take_back("lock refused", "")
         self._clocks = state
         if state.is_unmet:
             return  # a notice has said why
