@@ -530,6 +530,8 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     moves: bool = False
     """The ratio itself changes in the run, as where the rows follow the clock differently."""
+    is_short: bool = False
+    """So near to 1 it has not been watched for long enough: a slow mode or clock may fake it."""
     at_clock: "ClockRatio | None" = None
     """The ratio at one clock, where it changes with the clock."""
 

@@ -9,7 +9,7 @@ import pytest
 from usv_tui.engine.worker import Prepared, work
 from usv_tui.errors import UsageError
 from usv_tui.gate import Gate
-from usv_tui.model import RowState, RunConfig, WorkRequest
+from usv_tui.model import Ratio, RowState, RunConfig, WorkRequest
 from usv_tui.records import Command
 from usv_tui.session.goal import Goal, target_of
 from usv_tui.session.store import Store
@@ -139,3 +139,26 @@ def test_what_is_no_target_is_refused(text):
     """One line that says what can be written."""
     with pytest.raises(UsageError, match="--until"):
         target_of(text)
+
+
+def test_a_target_waits_until_the_control_may_be_judged():
+    """A row far from its baseline is known at once; the control beside it only after seconds."""
+    rows = {b: SimpleNamespace(info=SimpleNamespace(name=str(b), control_of=None)) for b in (1, 2)}
+    rows[2].info.control_of = 0
+    found = {b: SimpleNamespace(ratio=ratio(b)) for b in rows}
+    for row in rows.values():
+        row.state = RowState.RUNNING
+    store = SimpleNamespace(rows=rows, analysis=SimpleNamespace(rows=found, untrusted=()))
+
+    outcome = Goal(target_of("ratio±0.1%"), 0.0).look(store, 0)
+
+    assert not outcome.is_met
+    assert "watched for too short a time" in outcome.reason
+
+
+def ratio(bench):
+    """A known ratio: of a row twice as slow, or of a control that is watched since a moment."""
+    is_control = bench == 2
+    factor = 1.0 if is_control else 2.0
+    low, high = factor * 0.9999, factor * 1.0001
+    return Ratio(ratio=factor, low=low, high=high, n=300, n_eff=300.0, is_short=is_control)

@@ -471,7 +471,7 @@ def test_thinning_is_bounded_and_keeps_the_same_samples() -> None:
 
 
 def test_one_update_of_twenty_rows_is_quick_however_long_the_run() -> None:
-    """20 rows of a million samples: under 100 ms here, 15 ms on a quiet core."""
+    """20 rows of a million samples: under 100 ms of processor time here, 15 ms on a quiet core."""
     rows = [row(b, per_second=10_000, seconds=100) for b in range(3)]
     rows = [replace(rows[b % 3], bench=b, baseline=None if b == 0 else 0) for b in range(20)]
     telemetry = still(100)
@@ -481,9 +481,9 @@ def test_one_update_of_twenty_rows_is_quick_however_long_the_run() -> None:
     best = math.inf
     for second in range(91, 97):
         given = [until(r, second * S) for r in rows]
-        begun = time.perf_counter()
+        begun = time.process_time()
         analyst.update(given, telemetry.cut(0, second * S), second * S)
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.process_time() - begun)
 
     assert best < 0.1
 

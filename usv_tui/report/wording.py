@@ -104,6 +104,8 @@ def ratio_limits(ratio: Ratio | None) -> list[str]:
         words.append(f"at {at.mhz:.0f} MHz {at.ratio:.4f}x ±{half:.4f}")
     if ratio.answer in (Answer.FASTER, Answer.SLOWER) and abs(ratio.ratio - 1) <= _PLACEMENT:
         words.append("one allocation: placement not covered")
+    if ratio.is_short and ratio.answer is not Answer.UNDECIDED:
+        words.append("short run: slower changes not covered")
     return words
 
 

@@ -106,6 +106,9 @@ def _told_apart(reached: float, target: float, digits: int) -> bool:
 
 
 def _ratios(store: Store) -> list[Precision]:
+    controls = (found for b, found in store.analysis.rows.items() if _is_control(store, b))
+    # Until it is known whether the control differs, no target is met.
+    is_control_short = any(found.ratio is not None and found.ratio.is_short for found in controls)
     return [
         Precision(
             bench,
@@ -113,12 +116,17 @@ def _ratios(store: Store) -> list[Precision]:
             found.ratio.n,
             found.ratio.n_eff or 0.0,
             moves=found.ratio.moves,
+            is_short=found.ratio.is_short or is_control_short,
         )
         for bench, found in store.analysis.rows.items()
         if found.ratio is not None
-        and store.rows[bench].info.control_of is None
+        and not _is_control(store, bench)
         and store.rows[bench].state not in (RowState.FAILED, RowState.OFF)
     ]
+
+
+def _is_control(store: Store, bench: int) -> bool:
+    return store.rows[bench].info.control_of is not None
 
 
 def _medians(store: Store, now_ns: int) -> list[Precision]:

@@ -91,6 +91,7 @@ BUSY_TIMES = 400
 """Moments of a window by which a row shows that it was running."""
 THROTTLED_SHARE = 0.5
 THERMAL_SHARE = 0.05
+LIMITED_SHARE = 0.05
 
 
 NOTHING = Stats()
@@ -214,7 +215,8 @@ class Analyst:
         self._find_modes(seen, len(seen) if is_final else MODE_ROWS)
         if locked_mhz is None:
             self._note_solo(seen, telemetry, now_ns)
-        ratios = self._ratios(rows, seen, whole or telemetry, epoch_ns, is_final=is_final)
+        self._book.feed(rows, epoch_ns, whole or telemetry, is_final=is_final)
+        ratios = self._ratios(rows, seen, is_limited=_is_limiting(limited), is_final=is_final)
         out: dict[int, RowAnalysis] = {}
         for s, drift, detail in zip(seen, drifts, details, strict=True):
             bench = s.row.bench
@@ -246,7 +248,7 @@ class Analyst:
             rows=out,
             advice=self._advisor.update(inputs, now_ns),
             limits=limited,
-            untrusted=_untrusted(rows, ratios),
+            untrusted=_untrusted(rows, ratios, is_final=is_final),
             solo_low_mhz=dict(self._solo),
         )
 
@@ -387,12 +389,10 @@ class Analyst:
         self,
         rows: Sequence[RowData],
         seen: list[_Seen],
-        telemetry: TelemetryData,
-        epoch_ns: int,
         *,
+        is_limited: bool,
         is_final: bool,
     ) -> dict[int, Ratio]:
-        self._book.feed(rows, epoch_ns, telemetry, is_final=is_final)
         counts = comparisons(rows)
         by_bench = {s.row.bench: s for s in seen}
         out = {}
@@ -404,6 +404,8 @@ class Analyst:
                 row,
                 1 if row.is_control else counts.get(base.row.bench, 1),
                 _resolution(by_bench[row.bench], base),
+                is_limited=is_limited,
+                is_last=is_final,
             )
             if ratio is not None:
                 out[row.bench] = ratio
@@ -502,12 +504,18 @@ def _word(drift: Drift, limited: Limits) -> StateWord:
     return drift.word
 
 
-def _untrusted(rows: Sequence[RowData], ratios: Mapping[int, Ratio]) -> tuple[int, ...]:
-    return tuple(
-        row.bench
-        for row in rows
-        if row.is_control and row.bench in ratios and is_control_off(ratios[row.bench])
-    )
+def _untrusted(
+    rows: Sequence[RowData], ratios: Mapping[int, Ratio], *, is_final: bool
+) -> tuple[int, ...]:
+    """Controls that differ, as far as they have been watched for long enough to say so."""
+    controls = (row.bench for row in rows if row.is_control)
+    told = {b: ratios[b] for b in controls if b in ratios and (is_final or not ratios[b].is_short)}
+    return tuple(bench for bench, ratio in told.items() if is_control_off(ratio))
+
+
+def _is_limiting(limited: Limits) -> bool:
+    """The device's power or temperature has held its clock down, be it seldom."""
+    return max(limited.power or 0.0, limited.thermal or 0.0) >= LIMITED_SHARE
 
 
 def _ran_since(row: RowData, from_ns: int, now_ns: int) -> bool:

@@ -39,6 +39,14 @@ few independent values."""
 ENOUGH = 30.0
 """Independent values from which the correlation time can be told from a moving level."""
 TREND_SDS = 2.0
+REDDEST = 0.35
+"""A spectrum that falls less steeply than the frequency to this power may be flat by chance …"""
+RED_CHARGE = 3.0
+"""… and one that falls by a power more is charged e to this times the variance …"""
+MOST_RED = 0.75
+"""… and by so much more at most: the level wanders on times that have not been seen yet."""
+_LOG_WAVES = -np.log(np.arange(1, STRETCHES // 2 + 1))
+_LOG_WAVES -= _LOG_WAVES.mean()
 
 
 class LongRun(NamedTuple):
@@ -123,7 +131,8 @@ def of_clipped(x: FloatArray, tau: float | None = None) -> LongRun:
     noise = math.sqrt(2 * own / (third * size))
     total = own * (1 + CHARGE * max(0.0, excess - SLACK))
     shift = max(0.0, change - TREND_SDS * noise) / 2
-    return LongRun(mean, total / n, shift, n * variance / total, excess, growth, travel)
+    spread = total * _red_charge(y) / n
+    return LongRun(mean, spread, shift, n * variance / total, excess, growth, travel)
 
 
 def _caution(n: int, tau: float) -> float:
@@ -133,6 +142,20 @@ def _caution(n: int, tau: float) -> float:
     """
     factor = 1 + TAU_CAUTION * math.sqrt(2 * (10 * tau + 1) / n)
     return factor + (FEW_TURNS * tau / n) ** 2 * (tau > SHORT)
+
+
+def _red_charge(y: FloatArray) -> float:
+    """By how much the variance is raised where slow waves are the stronger the slower they are.
+
+    `y` are the means of 32 stretches. Where their spectrum is level at its low end (independent
+    values, a short correlation) more rounds average it away; noise like 1/f is never averaged away.
+    """
+    waves = np.fft.rfft(y)[1:]
+    power = waves.real**2 + waves.imag**2
+    if not power.min() > 0:
+        return 1.0
+    steepness = float(_LOG_WAVES @ np.log(power)) / float(_LOG_WAVES @ _LOG_WAVES)
+    return math.exp(RED_CHARGE * min(max(steepness - REDDEST, 0.0), MOST_RED))
 
 
 def _wander(y: FloatArray) -> tuple[float, float]:

@@ -9,8 +9,8 @@ import math
 import msgspec
 import numpy as np
 
-from usv_tui.model import ClockRatio, Ratio
-from usv_tui.stats.basics import FloatArray, correlation_time
+from usv_tui.model import Answer, ClockRatio, Ratio
+from usv_tui.stats.basics import FloatArray, IntArray, correlation_time
 from usv_tui.stats.long_run import clipped, long_run, of_clipped
 from usv_tui.stats.pairs import (
     ALPHA,
@@ -22,6 +22,7 @@ from usv_tui.stats.pairs import (
     told_ratio,
     without_interval,
 )
+from usv_tui.stats.patience import Watch, needed_s
 
 CAPACITY = 2048
 """Most values kept; then neighbours are averaged."""
@@ -32,6 +33,10 @@ ALWAYS_FRESH = 500
 CLOCK_STRETCHES = 64
 """The clock's part in a ratio is read off so many stretches of the run."""
 LEAST_CLOCK_SPREAD = 0.005
+LEAST_CLOCK_SD = 0.005
+"""A clock that has moved by so much may move on."""
+SAID = (Answer.FASTER, Answer.SLOWER, Answer.SAME)
+SHORT_RUN = "short run"
 LEAST_SHARE = 0.5
 """Of the movement that the clock must explain."""
 STEEPEST = 1.2
@@ -60,6 +65,7 @@ class PairTracker:
         self._tau: tuple[int, float] | None = None
         self._told = 0.0, 1
         """Half the interval that was told last, and of how many rounds."""
+        self._watch = Watch()
 
     @property
     def values(self) -> FloatArray:
@@ -71,13 +77,23 @@ class PairTracker:
         """The log of the clock at each value; NaN where it is not known. A view."""
         return self._kept[1, : self._n]
 
-    def add(self, log_ratio: FloatArray, log_mhz: FloatArray | None = None) -> None:
-        """Append the log ratios of further rounds, and the log of the clock they met."""
+    def add(
+        self,
+        log_ratio: FloatArray,
+        log_mhz: FloatArray | None = None,
+        t_ns: IntArray | None = None,
+    ) -> None:
+        """Append the log ratios of further rounds, the log of the clock they met, and their times.
+
+        Rounds without times count as a hundredth of a second each.
+        """
         clock = np.full(log_ratio.size, math.nan) if log_mhz is None else log_mhz
         good = np.isfinite(log_ratio)
         if not good.any():
             return
-        self.total += int(good.sum())
+        count = int(good.sum())
+        self.total += count
+        self._watch.add(count, None if t_ns is None else t_ns[good])
         rounds = np.stack([log_ratio[good], clock[good]])
         if self._stride > 1:
             rounds[0] = clipped(rounds[0])
@@ -129,11 +145,15 @@ class PairTracker:
         alpha: float = ALPHA,
         comparisons: int = 1,
         resolution: float | None = None,
+        is_limited: bool = False,
+        is_last: bool = False,
     ) -> Ratio:
         """The ratio now; see `paired_ratio`. Its n counts all rounds.
 
         From one look to the next the interval that is told changes by at most half, and an answer
-        stands on the wider of what is told and what is known.
+        stands on the wider of what is told and what is known. One near to 1 waits until the rows
+        have been watched for long enough, longer while the device `is_limited` or its clock moves,
+        unless this look `is_last`.
         """
         d = self.values
         if d.size < FEWEST_ROUNDS:
@@ -147,7 +167,16 @@ class PairTracker:
         safe = found._replace(half=max(found.half, told))
         at_clock = clock_ratio(d, self.log_mhz, safe) if found.moves(band) else None
         ratio = told_ratio(found._replace(half=told), self.total, band, resolution)
-        return msgspec.structs.replace(ratio, answer=safe.answer(band), at_clock=at_clock)
+        said = safe.answer(band)
+        limited = is_limited or float(self.log_mhz.std()) > LEAST_CLOCK_SD
+        is_short = self._watch.seconds < needed_s(found.centre, is_limited=limited)
+        if is_short and not is_last and said in SAID:
+            said = Answer.UNDECIDED
+        short = SHORT_RUN if is_short and said is Answer.UNDECIDED else ""
+        note = ", ".join(filter(None, (ratio.note, short)))
+        return msgspec.structs.replace(
+            ratio, answer=said, at_clock=at_clock, is_short=is_short, note=note
+        )
 
     def _eased(self, half: float) -> float:
         """At most half as much again, or as much less as the new rounds can bring about."""

@@ -94,7 +94,15 @@ class RatioBook:
                 pair = self._pairs[row.bench] = _Pair(row.bench, base.bench)
             _consume(pair, row, base, epoch_ns, shared, is_final=is_final)
 
-    def ratio(self, row: RowData, comparisons: int, resolution: float | None) -> Ratio | None:
+    def ratio(
+        self,
+        row: RowData,
+        comparisons: int,
+        resolution: float | None,
+        *,
+        is_limited: bool = False,
+        is_last: bool = False,
+    ) -> Ratio | None:
         """The row's ratio now; None when it has no baseline here."""
         pair = self._pairs.get(row.bench)
         if pair is None:
@@ -104,6 +112,8 @@ class RatioBook:
             alpha=self._alpha,
             comparisons=comparisons,
             resolution=resolution,
+            is_limited=is_limited,
+            is_last=is_last,
         )
 
 
@@ -137,7 +147,8 @@ def _consume(
             ours.rounds, theirs.rounds, assume_unique=True, return_indices=True
         )
         ours, theirs = ours.only(i), theirs.only(j)
-    pair.tracker.add(ours.values - theirs.values, shared.log_mhz(theirs.t_ns))
+    clock = shared.log_mhz(theirs.t_ns)
+    pair.tracker.add(ours.values - theirs.values, clock, theirs.t_ns)
     pair.next_round = last
 
 

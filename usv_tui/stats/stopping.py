@@ -74,6 +74,8 @@ class Precision(NamedTuple):
     """Share of the smaller of two modes; a median between two even modes is no stable target."""
     moves: bool = False
     """The ratio itself changes; however narrow, its interval holds for no one state."""
+    is_short: bool = False
+    """Watched for too short a time for a ratio so near to 1."""
 
 
 class Block(StrEnum):
@@ -82,6 +84,7 @@ class Block(StrEnum):
     NONE = ""
     WIDE = "interval too wide"
     FEW = "too few samples"
+    SHORT = "watched for too short a time"
     CORRELATED = "samples too correlated"
     UNSETTLED = "not settled"
     MOVING = "still moves"
@@ -157,6 +160,8 @@ class StopRule:
                 return Block.UNSETTLED
         if row.n < FIRST_CHECK:
             return Block.FEW
+        if row.is_short:
+            return Block.SHORT
         if row.moves:
             return Block.MOVING
         if row.n_eff < MIN_EFFECTIVE[self.target.kind]:
