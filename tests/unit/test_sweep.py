@@ -9,9 +9,10 @@ from tests.fakes import session as fake
 from usv_tui.cli.main import main
 from usv_tui.errors import ClockRefused, UsageError
 from usv_tui.model import ClockHold, ClockState
-from usv_tui.records import Clocks, Device, Progress, Telemetry, Visit
+from usv_tui.records import Clocks, Device, End, Progress, Telemetry, Visit
 from usv_tui.report import sweep as report
 from usv_tui.seams import Tier
+from usv_tui.session import export
 from usv_tui.session.store import Store
 from usv_tui.session.sweep import HELD, Plan, Sweep, clocks_of, marks, points
 from usv_tui.sim.device import load
@@ -264,6 +265,52 @@ def test_the_random_order_is_the_seed_s_alone():
         orders.append([visit.mhz for visit in visits])
 
     assert orders[0] == orders[1]
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_a_sweep_without_a_gpu_is_refused_before_the_file_is_run(
+    device, tmp_path, capsys, monkeypatch
+):
+    """Exit 7 and one line, at once: no set-up, no session, no table."""
+    monkeypatch.setattr("usv_tui.cli.main._sees_gpu", lambda: False)
+    file = tmp_path / "suite.py"
+    file.write_text("raise AssertionError('it was run')\n")
+
+    assert main(["clocks", "sweep", str(file), "--device", device]) == 7
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert "nothing to sweep" in err
+
+
+def test_a_sweep_that_may_not_lock_ends_before_anything_is_measured():
+    """Refused rights are known as soon as the device is: no warm-up is waited for."""
+    store = Store()
+    store.apply([fake.start(), fake.phase("priming")])
+    sweep = Sweep(Plan(steps=3, visits=1), 1)
+    card = Card(store, can_lock=False)
+
+    sweep.look(store, card, 1)
+
+    assert "needs root" in sweep.failure
+
+
+def test_locks_that_the_card_runs_above_are_not_called_too_high():
+    """A driver that ignores locks is named as such; a lower clock would not be held either."""
+    store, _ = swept("lock-ignored", Plan(from_mhz=900, to_mhz=1200, steps=2, visits=1, seconds=1))
+
+    said = report.render(store.steps(), {bench: row.info.name for bench, row in store.rows.items()})
+
+    assert "no clock held: locked at 900 MHz the card ran at " in said
+    assert "sweep lower" not in said
+
+
+def test_a_sweep_that_was_ended_early_says_so_under_its_table(capped):
+    """Its marks hold for what was visited until then."""
+    store, _ = capped
+    store.apply([End(1 << 40, "SIGINT", False)])
+
+    assert export.sweep_text(store).endswith("NOT FINISHED: SIGINT")
 
 
 def test_a_range_upside_down_is_a_usage_error_before_anything_runs(capsys):

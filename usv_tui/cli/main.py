@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from usv_tui import __version__, descriptors, plain
 from usv_tui.cli import options
-from usv_tui.errors import ExitCode, SuiteError, UsageError, UsvError
+from usv_tui.errors import ClockRefused, ExitCode, SuiteError, UsageError, UsvError
 
 HEADLESS_MAX_TIME_S = 10.0
 _LATE = (
@@ -546,7 +546,9 @@ class _Plan:
                 elif kind == "table" and "-" not in (args.json, args.csv) and session.has_samples:
                     _print(table.render(snapshot, markdown=args.markdown, width=_terminal_width()))
                     found = export.sweep_text(session.store, markdown=args.markdown)
-                    if found:
+                    if session.sweep is not None and not found:
+                        _print("\nclock sweep: no clock was visited to its end")
+                    elif found:
                         _print(f"\n(the table above holds for the last clock alone)\n\n{found}")
                 elif kind != "table" and target == "-":
                     _to_stdout(partial(export.write, kind, session.store, snapshot))
@@ -716,7 +718,26 @@ def _sweep(argv: list[str]) -> int:
             f"--from {args.from_mhz} is above --to {args.to_mhz}",
             "from the lower to the higher clock",
         )
+    if args.file is not None:
+        _check_file(args.file)
+    if args.device == "cpu" or (args.device == "auto" and not _sees_gpu()):
+        from usv_tui.clocks.controllers import CPU_CLOCK
+
+        why = "no GPU is seen here, and " if args.device == "auto" else ""
+        raise ClockRefused(f"nothing to sweep: {why}{CPU_CLOCK}", "--device sim:h100 is a try-out")
     return _start(args)
+
+
+def _sees_gpu() -> bool:
+    from usv_tui.timers.abilities import ask
+    from usv_tui.vendor import nvml
+
+    nvml.silence_deprecation()
+    try:
+        torch = importlib.import_module("torch")
+    except Exception:  # noqa: BLE001  whatever is wrong with it, it shows no GPU
+        return False
+    return bool(ask(torch.cuda, "is_available"))
 
 
 def _lie(argv: list[str]) -> int:

@@ -511,6 +511,9 @@ def _parent(pid: int) -> int | None:
     return int(text.rpartition(")")[2].split()[1])
 
 
+CPU_CLOCK = "the clock of a CPU is the governor's: see `cpupower frequency-set`"
+
+
 def controller_for(
     info: DeviceInfo, *, sim: ClockController | None = None, access: Access = DIRECT
 ) -> ClockController:
@@ -528,5 +531,5 @@ def controller_for(
             raise ClockRefused(f"the simulated device {info.name} came without its clocks")
         return sim
     if info.kind == "cpu":
-        raise ClockRefused("the clock of a CPU is the governor's: see `cpupower frequency-set`")
+        raise ClockRefused(CPU_CLOCK)
     raise ClockRefused(f"the clocks of {info.name} ({info.kind}) cannot be controlled")

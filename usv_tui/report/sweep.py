@@ -13,6 +13,10 @@ _LETTER = {FASTEST: "F", CALMEST: "S", THRIFTIEST: "E"}
 """How the table marks them; the sentences below it spell them out."""
 
 
+_ABOVE = 1.02
+"""A card that ran so many times faster than its lock was not held by it."""
+
+
 def render(
     steps: Sequence[StepAt],
     names: Mapping[int, str],
@@ -119,10 +123,18 @@ def sentences(found: Sequence[Point], chosen: Marks) -> list[str]:
         labels = ", ".join(f"{_LETTER[label]} {label}" for label in _labels(point, chosen))
         said.append(f"{labels}: {mark} MHz{against}")
     if chosen.fastest is None:
-        said.append(f"no clock of this range held in {HELD:.0%} of the readings: sweep lower")
+        said.append(_none_held(found))
     elif chosen.thriftiest is None:
         said.append("energy is not known here: no power sensor that can be trusted")
     return said
+
+
+def _none_held(found: Sequence[Point]) -> str:
+    """A range that is too high, or a lowest lock that the card simply ran above."""
+    low = min((p.step for p in found if p.step.mhz), key=lambda s: s.mhz or 0, default=None)
+    if low is not None and low.mhz and (low.ran_mhz or 0.0) > _ABOVE * low.mhz:
+        return f"no clock held: locked at {low.mhz} MHz the card ran at {low.ran_mhz:.0f} MHz"
+    return f"no clock of this range held in {HELD:.0%} of the readings: sweep lower"
 
 
 def _against(free: Point, mark: Point) -> str:

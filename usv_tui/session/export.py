@@ -90,7 +90,9 @@ def sweep_text(store: Store, *, markdown: bool = False) -> str:
     if not store.visits:
         return ""
     tops = {b: row.info.name for b, row in store.rows.items() if row.info.parent is None}
-    return sweep.render(store.steps(), tops, markdown=markdown)
+    found = sweep.render(store.steps(), tops, markdown=markdown)
+    why = "" if store.is_complete else f"\nNOT FINISHED: {store.stop_reason or 'it has no end'}"
+    return found + why
 
 
 def _real(snapshot: Snapshot, store: Store) -> Iterator[RowView]:

@@ -762,6 +762,11 @@ class Store:
         return self._end is not None or self._phase[0] == "ended"
 
     @property
+    def is_complete(self) -> bool:
+        """It came to its own end, and all of it is here."""
+        return self._end is not None and self._end.complete and self.is_whole
+
+    @property
     def stop_reason(self) -> str:
         """Why it ended."""
         if self._end is not None:
@@ -878,7 +883,7 @@ class Store:
             skipped=tuple(self._skipped),
             progress=self.progress,
             stop_reason=self.stop_reason,
-            complete=self._end is not None and self._end.complete and self.is_whole,
+            complete=self.is_complete,
             banner=self._banner(),
         )
 

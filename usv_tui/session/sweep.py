@@ -100,11 +100,13 @@ class Sweep:
 
     def _begin(self, store: "Store", clocks: "ClockDesk", now_ns: int) -> list[Visit]:
         state = store.clocks
-        if store.phase != "measuring" or clocks.is_busy:
+        if clocks.is_busy:
             return []
         if not state.can_lock:
             if state.reason or store.has_ended:
                 self._give_up(state.reason or "nothing is known of the clocks")
+            return []
+        if store.phase != "measuring":
             return []
         try:
             steps = clocks_of(self.plan, state.supported_mhz)
