@@ -41,6 +41,8 @@ def test_cool_rests_above_its_limit_only(spec):
     [
         *("", "steady:1", "gallop", "burst", "burst:", "burst:5", "burst:1,2,3", "burst:0,5"),
         *("burst:5,-1", "burst:a,b", "cool", "cool:", "cool:warm"),
+        *("cool:nan", "cool:inf", "cool:-5", "cool:0", "cool:1e9", "burst:nan,1", "burst:1,inf"),
+        *("burst:1e400,1", "burst:1,1e300"),
     ],
 )
 def test_anything_else_is_refused_with_the_choices(spec):

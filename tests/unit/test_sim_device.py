@@ -363,6 +363,9 @@ def test_a_device_spec_names_card_and_scenario(text, expected):
         ("sim:h100:warm", "cold-ramp"),
         ("cuda:0", "sim:CARD"),
         ("sim:a:b:c", ""),
+        ("sim:", "sim:CARD"),
+        ("sim::", "sim:CARD"),
+        ("sim:h100:", "sim:CARD"),
     ],
 )
 def test_an_unknown_card_or_scenario_lists_what_exists(text, listed):

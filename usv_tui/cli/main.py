@@ -720,24 +720,14 @@ def _sweep(argv: list[str]) -> int:
         )
     if args.file is not None:
         _check_file(args.file)
-    if args.device == "cpu" or (args.device == "auto" and not _sees_gpu()):
+    from usv_tui.engine import worker
+
+    if args.device == "cpu" or (args.device == "auto" and not worker.sees_gpu()):
         from usv_tui.clocks.controllers import CPU_CLOCK
 
         why = "no GPU is seen here, and " if args.device == "auto" else ""
         raise ClockRefused(f"nothing to sweep: {why}{CPU_CLOCK}", "--device sim:h100 is a try-out")
     return _start(args)
-
-
-def _sees_gpu() -> bool:
-    from usv_tui.timers.abilities import ask
-    from usv_tui.vendor import nvml
-
-    nvml.silence_deprecation()
-    try:
-        torch = importlib.import_module("torch")
-    except Exception:  # noqa: BLE001  whatever is wrong with it, it shows no GPU
-        return False
-    return bool(ask(torch.cuda, "is_available"))
 
 
 def _lie(argv: list[str]) -> int:

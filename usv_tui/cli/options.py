@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from usv_tui import plain
 from usv_tui.errors import UsageError
 
 COMMANDS = ("list", "export", "compare", "history", "demo", "doctor", "clocks", "lie")
@@ -42,11 +43,23 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, f"{self.prog} --help")
 
 
+_LONGEST_S = 1e9
+"""Thirty years, which nanoseconds in 64 bits can count."""
+_MOST = 1 << 62
+"""A larger whole number could not be saved."""
+
+
 def positive_float(text: str) -> float:
     """A finite number above zero."""
     value = _number(text)
     if not value > 0 or not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return _bounded(value, _LONGEST_S, text)
+
+
+def _bounded(value: float, most: float, text: str) -> float:
+    if value > most:
+        raise argparse.ArgumentTypeError(f"{_short(text)} is too large: at most {most:g}")
     return value
 
 
@@ -55,14 +68,14 @@ def non_negative_float(text: str) -> float:
     value = _number(text)
     if value < 0 or not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text} is not a number of at least 0")
-    return value
+    return _bounded(value, _LONGEST_S, text)
 
 
 def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not a number") from None
+        raise argparse.ArgumentTypeError(f"{_short(text)} is not a number") from None
 
 
 def positive_int(text: str) -> int:
@@ -72,8 +85,23 @@ def positive_int(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+        raise argparse.ArgumentTypeError(f"{_short(text)} is not a whole number above 0")
+    _bounded(value, _MOST, text)
     return value
+
+
+def seed(text: str) -> int:
+    """A whole number that can be saved."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{_short(text)} is not a whole number") from None
+    _bounded(abs(value), _MOST, text)
+    return value
+
+
+def _short(text: str) -> str:
+    return plain.line(text, 40) or "''"
 
 
 def inner_count(text: str) -> int | None:
@@ -93,9 +121,10 @@ def lock_target(text: str) -> str:
     """A clock in MHz, `base` or `advice`."""
     word = text.strip().lower()
     number = word.removesuffix("mhz").strip()
-    if word in ("base", "advice") or (number.isascii() and number.isdigit() and int(number)):
+    is_mhz = number.isascii() and number.isdigit() and len(number) < 7 and int(number)
+    if word in ("base", "advice") or is_mhz:
         return word
-    raise argparse.ArgumentTypeError(f"{text} is not a clock: MHz, base or advice")
+    raise argparse.ArgumentTypeError(f"{_short(text)} is not a clock: MHz, base or advice")
 
 
 def _frames(text: str) -> float:
@@ -139,7 +168,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seed",
-        type=int,
+        type=seed,
         default=None,
         metavar="N",
         help="seed of the shuffle (default: a new one, shown and saved)",

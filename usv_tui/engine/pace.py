@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from usv_tui import plain
 from usv_tui.errors import UsageError
 
 _MS = 1_000_000
 _HINT = "steady, burst:ON_MS,OFF_MS or cool:DEGREES_C"
+_LONGEST_MS = 3_600_000
+_HOTTEST_C = 150
 
 
 @dataclass
@@ -31,13 +34,13 @@ class Pace:
                 return cls(spec)
             if kind == "burst":
                 on_ms, off_ms = (float(part) for part in argument.split(","))
-                if on_ms > 0 and off_ms > 0:
+                if 0 < on_ms <= _LONGEST_MS and 0 < off_ms <= _LONGEST_MS:
                     return cls(spec, on_ns=round(on_ms * _MS), off_ns=round(off_ms * _MS))
-            if kind == "cool":
-                return cls(spec, cool_c=float(argument.lstrip("≤<=")))
+            if kind == "cool" and 0 < (cool_c := float(argument.lstrip("≤<="))) <= _HOTTEST_C:
+                return cls(spec, cool_c=cool_c)
         except ValueError:
             pass
-        raise UsageError(f"--pace {spec}: no such pace", _HINT)
+        raise UsageError(f"--pace {plain.line(spec, 40) or repr(spec)}: no such pace", _HINT)
 
     def rest_ns(self, now_ns: int, temp_c: float | None) -> int:
         """How long to stand still now; 0 to go on."""

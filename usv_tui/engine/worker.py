@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from usv_tui import plain
 from usv_tui.copies import leave_if_copy, no_copies
 from usv_tui.diagnosis.checks import distortions
 from usv_tui.diagnosis.ear import listening
@@ -227,6 +228,16 @@ def choose_device(
     return f"{found}:{index}", reason, {"torch": version} | _facts(index, family, torch), torch
 
 
+def sees_gpu() -> bool:
+    """Whether torch shows an accelerator to this process."""
+    silence_deprecation()
+    try:
+        torch = importlib.import_module("torch")
+    except Exception:  # noqa: BLE001  whatever is wrong with it, it shows none
+        return False
+    return current_kind(torch) is not None
+
+
 _IS_KIND = re.compile(r"[a-z_][a-z0-9_]*").fullmatch
 _NO_KINDS = ("meta", "sim", "gpu", "rocm", "hip", "nvidia", "amd", "intel", "metal")
 """What people write and torch has no device of."""
@@ -234,7 +245,7 @@ _NO_KINDS = ("meta", "sim", "gpu", "rocm", "hip", "nvidia", "amd", "intel", "met
 
 def _no_such(wanted: str) -> UsageError:
     return UsageError(
-        f"--device {wanted}: no such device",
+        f"--device {plain.line(wanted, 40).strip() or repr(wanted)}: no such device",
         "cpu, cuda, cuda:N, xpu, mps, another accelerator of torch's, or sim:CARD (demo --list)",
     )
 

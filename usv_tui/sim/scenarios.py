@@ -302,8 +302,10 @@ def parse_spec(text: str) -> tuple[str, str]:
     parts = text.split(":")
     if parts[0] != "sim" or len(parts) > 3:
         raise UsageError(f"not a simulated device: {text!r}", "sim, sim:CARD or sim:CARD:SCENARIO")
+    if len(parts) > 1 and not parts[-1]:
+        raise UsageError(f"{text!r} ends without a name", "sim, sim:CARD or sim:CARD:SCENARIO")
     card = parts[1] if len(parts) > 1 and parts[1] else DEFAULT_CARD
-    scenario = parts[2] if len(parts) > 2 and parts[2] else DEFAULT_SCENARIO
+    scenario = parts[2] if len(parts) > 2 else DEFAULT_SCENARIO
     return find_card(card).key, find_scenario(scenario).name
 
 
