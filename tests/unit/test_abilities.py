@@ -16,7 +16,7 @@ from usv_tui.engine.worker import work
 from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import BenchError, Fault, Noted, Samples
-from usv_tui.session.wording import sentence
+from usv_tui.report.wording.notices import sentence
 from usv_tui.timers.abilities import ESSENTIAL
 
 FILE = """

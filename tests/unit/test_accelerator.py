@@ -20,7 +20,7 @@ from usv_tui.gate import Gate
 from usv_tui.library.timer_selection import NoDevice
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import AnyRecord, BenchError, Chosen, Fault, Noted, Samples, Timing
-from usv_tui.session.wording import sentence
+from usv_tui.report.wording.notices import sentence
 from usv_tui.timers.cache import make_flusher
 from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.events import EventTimer

@@ -29,8 +29,9 @@ from usv_tui.diagnosis.roofline import (
     roofline_from,
     roofline_of,
 )
-from usv_tui.diagnosis.vocabulary import BADGES, SENTENCES, Finding
+from usv_tui.diagnosis.vocabulary import BADGES, Finding
 from usv_tui.model import Flag, Reason
+from usv_tui.report.wording.findings import SENTENCES
 from usv_tui.stats.stalls import StallFinder
 
 US = 1_000

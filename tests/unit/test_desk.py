@@ -9,8 +9,8 @@ from usv_tui.clocks.target import FOREIGN_WORDS
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import Advice, ClockHold, ClockState, ClockUndo, DeviceInfo, Reading, Verdict
 from usv_tui.records import Clocks, Noted
-from usv_tui.report.advice_text import advice_line
-from usv_tui.report.wording import clock_words, clocks_line, cost_words
+from usv_tui.report.wording.advice import advice_line
+from usv_tui.report.wording.rows import clock_words, clocks_line, cost_words
 from usv_tui.session.advised import heeding
 from usv_tui.session.desk import ClockDesk
 from usv_tui.sim import CARDS, find_card, find_scenario, load, trace

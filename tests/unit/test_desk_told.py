@@ -11,7 +11,7 @@ from tests.unit.test_desk import INFO, Card, desk_over, settle
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState
 from usv_tui.records import Clocks, Noted
-from usv_tui.report.wording import clock_words, clocks_line
+from usv_tui.report.wording.rows import clock_words, clocks_line
 from usv_tui.session.desk import ClockDesk
 from usv_tui.session.store import Store
 from usv_tui.timesource import ManualTime

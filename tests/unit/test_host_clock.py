@@ -19,7 +19,7 @@ from usv_tui.engine.worker import work
 from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import AnyRecord, BenchError, Noted, Samples, Timing
-from usv_tui.session.wording import sentence
+from usv_tui.report.wording.notices import sentence
 from usv_tui.timers.host_clock import HostClock
 
 US = 1_000

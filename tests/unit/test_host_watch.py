@@ -7,7 +7,7 @@ import pytest
 
 from usv_tui.diagnosis.host_watch import HostWatch, Usage, explain, read_usage
 from usv_tui.model import Notice
-from usv_tui.session.wording import sentence
+from usv_tui.report.wording.notices import sentence
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from usv_tui.engine.memory import MemoryWatch, Said
 from usv_tui.model import Notice
-from usv_tui.session.wording import sentence
+from usv_tui.report.wording.notices import sentence
 from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S, ManualTime
 

@@ -16,9 +16,9 @@ from usv_tui.diagnosis.vocabulary import BADGES
 from usv_tui.model import ClockState, Notice
 from usv_tui.records import BenchError, Clocks, Fault, Noted
 from usv_tui.report import table
+from usv_tui.report.wording.notices import CODES, sentence
 from usv_tui.session import export
 from usv_tui.session.store import Store
-from usv_tui.session.wording import CODES, sentence
 from usv_tui.vendor.processes import describe, words
 
 ROOT = Path(usv_tui.__file__).parent

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import noise
 from tests.fakes.traces import S, follow, rows_of, telemetry_of, until
 from usv_tui.model import Answer, Flag, Reason, StateWord, Verdict
-from usv_tui.report.advice_text import short_text
+from usv_tui.report.wording.advice import short_text
 from usv_tui.sim.scenarios import SCENARIOS
 from usv_tui.sim.trace import trace
 from usv_tui.stats.analysis import Analysis, Analyst

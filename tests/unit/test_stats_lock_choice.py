@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.traces import S, follow
 from usv_tui.model import Advice, Verdict
-from usv_tui.report.advice_text import advice_line, all_facts, short_text
+from usv_tui.report.wording.advice import advice_line, all_facts, short_text
 from usv_tui.sim.trace import trace
 from usv_tui.stats.analysis import Analyst
 from usv_tui.stats.lock_choice import cycle_clock, lock_clock, next_step

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fakes.traces import S, follow, probe_of, telemetry_of
 from usv_tui.model import Reason, Verdict
-from usv_tui.report.advice_text import all_facts, short_text
+from usv_tui.report.wording.advice import all_facts, short_text
 from usv_tui.sim.scenarios import SCENARIOS, Scenario
 from usv_tui.sim.situation import capped
 from usv_tui.sim.trace import trace

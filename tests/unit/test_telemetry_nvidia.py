@@ -13,8 +13,8 @@ import pytest
 from tests.fakes.nvml_fake import A10, H100, FakeNvml, forget_library
 from usv_tui.errors import SensorGap, TelemetryError, TelemetryOff
 from usv_tui.records import Noted, Telemetry
+from usv_tui.report.wording.notices import sentence
 from usv_tui.seams import Identity, Tier
-from usv_tui.session.wording import sentence
 from usv_tui.telemetry.nvidia import NvmlTelemetry
 from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import ManualTime

@@ -7,8 +7,8 @@ import pytest
 from tests.fakes.nvml_fake import H100, FakeNvml, forget_library
 from usv_tui.model import DeviceInfo, SensorInfo
 from usv_tui.records import Noted, Telemetry
+from usv_tui.report.wording.notices import CODES, sentence
 from usv_tui.seams import Tier
-from usv_tui.session.wording import CODES, sentence
 from usv_tui.telemetry.energy import RowWindows, energy_per_call
 from usv_tui.telemetry.nvidia import NvmlTelemetry
 from usv_tui.telemetry.plausible import EnergyWitness, Judge, sane_info

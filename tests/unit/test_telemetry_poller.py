@@ -10,8 +10,8 @@ from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
 from usv_tui.gate import Gate
 from usv_tui.model import DeviceInfo, Reading, SensorInfo
 from usv_tui.records import Device, Noted, Telemetry, encode
+from usv_tui.report.wording.notices import sentence
 from usv_tui.seams import Tier
-from usv_tui.session.wording import sentence
 from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import ManualTime
 from usv_tui.vendor.processes import MOST

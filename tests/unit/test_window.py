@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.loop import MS, Loop
 from usv_tui.engine.window import DEFAULT_S, Trial, choose
 from usv_tui.records import Calibrated, Noted
-from usv_tui.session.wording import sentence
+from usv_tui.report.wording.notices import sentence
 
 SHORT, USUAL, LONG = 0.25e-3, DEFAULT_S, 4e-3
 US = 1_000

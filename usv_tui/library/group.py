@@ -16,7 +16,7 @@ from usv_tui.engine.warmth import Patient, first_refill, look
 from usv_tui.library.measurement import BenchmarkFailed, Measurement
 from usv_tui.library.timer_selection import BadValue, warn
 from usv_tui.records import Noted
-from usv_tui.session.wording import sentence
+from usv_tui.report.wording.notices import sentence
 from usv_tui.timers.wall import ForeignTimer, Slot, Timer, beside
 
 MOST_SAMPLES = 1_000_000

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from usv_tui import plain
-from usv_tui.report.wording import best_cut
+from usv_tui.report.wording.rows import best_cut
 from usv_tui.units import DASH
 
 _GAP = "  "

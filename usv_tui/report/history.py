@@ -4,8 +4,8 @@ import datetime as dt
 from collections.abc import Sequence
 
 from usv_tui import plain
-from usv_tui.report.advice_text import short_text
 from usv_tui.report.grid import Column, text
+from usv_tui.report.wording.advice import short_text
 from usv_tui.session.history import Point, Told
 from usv_tui.units import DASH, bytes_text, duration, fixed, in_unit, time_unit
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from usv_tui import plain
 from usv_tui.model import Answer, Ratio, RowState, StateWord, TimerInfo
 from usv_tui.report import grid
-from usv_tui.report.advice_text import advice_line
 from usv_tui.report.columns import COLUMNS, Kind
 from usv_tui.report.grid import Column
-from usv_tui.report.wording import (
+from usv_tui.report.wording.advice import advice_line
+from usv_tui.report.wording.rows import (
     best_cut,
     clocks_line,
     depth_of,

@@ -7,7 +7,7 @@ import numpy as np
 
 from usv_tui.clocks.verify import is_loaded
 from usv_tui.model import Advice, ClockState, Reading, Verdict
-from usv_tui.report.advice_text import advice_line, is_idle
+from usv_tui.report.wording.advice import advice_line, is_idle
 from usv_tui.timesource import NS_PER_S
 
 STANDS_NS, STANDS_UNSURE_NS = 5 * NS_PER_S, 15 * NS_PER_S

@@ -19,7 +19,7 @@ from usv_tui.clocks.verify import foreign_lock_hint, is_loaded
 from usv_tui.errors import ClockError, ClockRefused, UsvError
 from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
-from usv_tui.report.advice_text import advice_line, is_idle
+from usv_tui.report.wording.advice import advice_line, is_idle
 from usv_tui.seams import ClockController
 from usv_tui.session.advised import AdvisedLock
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource

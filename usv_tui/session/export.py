@@ -13,7 +13,7 @@ import numpy as np
 from usv_tui import plain
 from usv_tui.report import sweep
 from usv_tui.report.columns import OF_ROWS, STATISTICS, Column
-from usv_tui.report.wording import clocks_line
+from usv_tui.report.wording.rows import clocks_line
 from usv_tui.session import outputs, samples
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.session.store import Store

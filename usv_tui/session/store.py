@@ -63,8 +63,9 @@ from usv_tui.records import (
     Window,
     time_of,
 )
-from usv_tui.report.advice_text import is_idle
-from usv_tui.report.wording import clock_words, cost_words
+from usv_tui.report.wording.advice import is_idle
+from usv_tui.report.wording.notices import sentence
+from usv_tui.report.wording.rows import clock_words, cost_words
 from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, TelemetryColumns
 from usv_tui.session.row_store import BIN_NS, MAX_WINDOW, RowStore
@@ -79,7 +80,6 @@ from usv_tui.session.snapshot import (
 )
 from usv_tui.session.sweep import StepAt, steps_of
 from usv_tui.session.told import Log
-from usv_tui.session.wording import sentence
 from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import Probe, TelemetryData
 from usv_tui.stats.pairs import Interval

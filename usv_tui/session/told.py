@@ -8,8 +8,8 @@ import msgspec
 
 from usv_tui import plain
 from usv_tui.model import Notice
+from usv_tui.report.wording.notices import sentence
 from usv_tui.session.snapshot import LogLine, Told
-from usv_tui.session.wording import sentence
 
 _MOST = 200
 _MOST_NEIGHBOURS = 32

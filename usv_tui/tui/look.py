@@ -14,7 +14,7 @@ from rich.color import Color, ColorParseError
 from rich.style import Style
 
 from usv_tui import plain
-from usv_tui.report.wording import name_of
+from usv_tui.report.wording.rows import name_of
 from usv_tui.tui.text import clean
 
 if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint

@@ -15,7 +15,7 @@ from usv_tui import plain
 from usv_tui.records import Command
 from usv_tui.report.columns import SETS, TAILS, WHOLE, WINDOW
 from usv_tui.report.table import one_row
-from usv_tui.report.wording import name_of
+from usv_tui.report.wording.rows import name_of
 from usv_tui.session.controller import LiveSession
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
 from usv_tui.timesource import NS_PER_S

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from usv_tui import plain
 from usv_tui.report.columns import RATES, STATISTICS
-from usv_tui.report.wording import (
+from usv_tui.report.wording.rows import (
     has_valid_time,
     invalid_reason,
     left_out_words,

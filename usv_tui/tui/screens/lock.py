@@ -7,8 +7,8 @@ from textual.strip import Strip
 from usv_tui.clocks.target import offered_mhz
 from usv_tui.errors import ClockError
 from usv_tui.model import ClockState
-from usv_tui.report.advice_text import is_idle
-from usv_tui.report.wording import clock_words, cost_words
+from usv_tui.report.wording.advice import is_idle
+from usv_tui.report.wording.rows import clock_words, cost_words
 from usv_tui.session.desk import ClockDesk
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.tui import text

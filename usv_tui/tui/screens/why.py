@@ -6,8 +6,8 @@ import numpy as np
 from rich.style import Style
 from textual.strip import Strip
 
-from usv_tui.report.advice_text import advice_text, all_facts
-from usv_tui.report.wording import clocks_line
+from usv_tui.report.wording.advice import advice_text, all_facts
+from usv_tui.report.wording.rows import clocks_line
 from usv_tui.session.snapshot import FloatArray, RowView
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph

@@ -6,7 +6,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from usv_tui.model import Advice, Verdict
-from usv_tui.report.advice_text import AdviceText, advice_text, short_text
+from usv_tui.report.wording.advice import AdviceText, advice_text, short_text
 from usv_tui.tui import text
 from usv_tui.tui.look import Look
 from usv_tui.tui.view import Scene

@@ -7,7 +7,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from usv_tui.model import ClockHold
-from usv_tui.report.wording import clock_words
+from usv_tui.report.wording.rows import clock_words
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.keys import Key

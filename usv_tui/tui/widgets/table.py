@@ -10,7 +10,7 @@ from textual.strip import Strip
 from usv_tui.model import Answer, Ratio, RowState, StateWord
 from usv_tui.report import columns
 from usv_tui.report.columns import COLUMNS, TAILS, WHOLE, WINDOW, Kind
-from usv_tui.report.wording import (
+from usv_tui.report.wording.rows import (
     Cut,
     best_cut,
     depth_of,

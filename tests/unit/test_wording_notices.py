@@ -1,7 +1,7 @@
 import pytest
 
 from usv_tui.model import Notice
-from usv_tui.session.wording import sentence
+from usv_tui.report.wording.notices import sentence
 
 
 def said(code, row="", **evidence):

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from usv_tui.model import Advice, ClockEffect, Verdict
-from usv_tui.report.advice_text import LINES, advice_line, advice_text, all_facts, short_text
+from usv_tui.report.wording.advice import LINES, advice_line, advice_text, all_facts, short_text
 from usv_tui.stats.advice import AdviceInputs, ClockEvidence, RowEvidence, advise
 
 
@@ -133,7 +133,7 @@ def test_codes_of_the_statistics_are_all_known():
     import re
     from pathlib import Path
 
-    from usv_tui.report import advice_text as words
+    from usv_tui.report.wording import advice as words
     from usv_tui.stats import advice as stats
 
     source = Path(stats.__file__).read_text(encoding="utf-8")

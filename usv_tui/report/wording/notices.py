@@ -1,11 +1,11 @@
-"""Notices in words: the only place where a code becomes a sentence."""
+"""Notices in words: a sentence for each code."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from usv_tui import plain
-from usv_tui.diagnosis.vocabulary import SENTENCES
 from usv_tui.model import Notice
+from usv_tui.report.wording.findings import SENTENCES
 from usv_tui.vendor.processes import MOST, words
 
 Words = Callable[[Mapping[str, Any]], str]

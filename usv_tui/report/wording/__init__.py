@@ -1,0 +1,1 @@
+"""All words: the one place where a code becomes a sentence."""
