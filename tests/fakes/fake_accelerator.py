@@ -115,6 +115,7 @@ class Stream:
 
     def _append(self, item: tuple[str, int, int, Any, Any]) -> None:
         with self._torch.changed:
+            self._torch.is_used = True
             self._queue.append(item)
             self.pending += 1
             self._torch.changed.notify_all()
@@ -269,8 +270,15 @@ class FakeTorch:
     int64 = np.int64
 
     def __init__(
-        self, kind: str = "fakeacc", *, has_stream_query: bool = True, has_adds: bool = True
+        self,
+        kind: str = "fakeacc",
+        *,
+        has_stream_query: bool = True,
+        has_adds: bool = True,
+        tells_use: bool = True,
     ) -> None:
+        self.is_used = False
+        """Something was asked of the device."""
         self.kind = kind
         self.has_stream_query = has_stream_query
         self.has_adds = has_adds
@@ -286,7 +294,10 @@ class FakeTorch:
         self.version = SimpleNamespace(cuda=None, hip=None)
         self.autograd = SimpleNamespace(_profiler_enabled=lambda: False)
         self.cuda = SimpleNamespace(is_available=lambda: False, is_initialized=lambda: False)
-        setattr(self, kind, SimpleNamespace(get_device_name=lambda _=None: "Fake accelerator"))
+        module = SimpleNamespace(get_device_name=lambda _=None: "Fake accelerator")
+        if tells_use:
+            module.is_initialized = lambda: self.is_used
+        setattr(self, kind, module)
 
     def close(self) -> None:
         """End the workers."""

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fakes.amd_card import FakeCard
+from tests.fakes.fake_accelerator import accelerator
 from tests.fakes.nvml_fake import A10, H100, FakeNvml, forget_library
 from usv_tui.cli import machine as doctor
 from usv_tui.cli.machine import diagnose
@@ -352,3 +353,26 @@ def test_the_real_machine_gets_a_report():
 
     assert to_text(report)
     assert json.loads(to_json(report))["sections"]
+
+
+def test_an_accelerator_of_another_kind_is_shown_with_what_times_it(tmp_path):
+    """Its name, its clock, that no telemetry is known of it, and whether anybody has tried it."""
+    with accelerator(kind="mps", has_stream_query=False) as torch:
+        report = examine(None, tmp_path, "mps", torch=torch, find=find_telemetry)
+    found = check(report, "torch", "mps:0")
+    assert report.exit_code == 0
+    assert found.value == "Fake accelerator"
+    assert "host times of a callback" in found.why
+    assert "never run on a real one" in found.mend
+    assert "no telemetry" in check(report, "telemetry of mps:0", "mapping").why
+
+
+def test_an_accelerator_from_outside_of_torch_is_nothing_to_be_noted(tmp_path):
+    """It is measured like any other, by its name or by its kind."""
+    with accelerator() as torch:
+        for device in ("auto", "fakeacc", "fakeacc:0"):
+            report = examine(None, tmp_path, device, torch=torch, find=find_telemetry)
+            assert check(report, "torch", "fakeacc:0").status is Status.OK
+        missing = examine(None, tmp_path, "xpu", torch=torch, find=find_telemetry)
+    assert check(missing, "torch", "xpu").mend == "there is fakeacc:0"
+    assert missing.exit_code == 3

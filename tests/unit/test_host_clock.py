@@ -64,9 +64,9 @@ def said(records: list[AnyRecord]) -> list[str]:
         "def fn(y=x):\n    torch.task('work', 2_000_000)",  # an argument
         "import functools\nfn = functools.partial(lambda y: torch.task('work', 2_000_000), x)",
         "class M:\n    w = [x]\n    def go(self): torch.task('work', 2_000_000)\nfn = M().go",
-        "def fn():\n    torch.task('work', 2_000_000)",  # nothing but memory that is taken
+        "def fn():\n    torch.task('work', 2_000_000)",  # nothing to be seen but that it is up
     ],
-    ids=["result", "argument", "partial", "method", "memory"],
+    ids=["result", "argument", "partial", "method", "in use"],
 )
 def test_a_host_clock_waits_for_an_accelerator_that_a_row_uses(
     torch: FakeTorch, tmp_path: Path, row: str
@@ -81,6 +81,18 @@ def test_a_host_clock_waits_for_an_accelerator_that_a_row_uses(
     assert min(times) >= 2000 * US
     assert any("the host's clock waits for it" in line for line in said(records))
     assert "fakeacc synchronised at both ends" in timings[-1]
+
+
+def test_an_accelerator_that_cannot_tell_whether_it_is_used_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where one exists, a host clock without waiting might be a lie."""
+    with accelerator(tells_use=False) as torch:
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        row = "lambda: torch.task('work', 2_000_000)"
+        records = run(tmp_path, f"import torch\nBENCHMARKS = {{'row': {row}}}\n")
+    times = [s.window_ns / s.inner for r in records if isinstance(r, Samples) for s in r.samples()]
+    assert min(times) >= 2000 * US
 
 
 def test_a_row_on_a_device_that_nothing_waits_for_is_refused(

@@ -27,6 +27,7 @@ from usv_tui.telemetry.amd import AmdTelemetry
 from usv_tui.telemetry.identity import device_facts, find_telemetry, load_torch
 from usv_tui.telemetry.nvidia import NvmlTelemetry
 from usv_tui.telemetry.poller import LEARN_PERIOD_NS
+from usv_tui.timers import devices as accelerators
 from usv_tui.timesource import MonotonicTime, TimeSource
 from usv_tui.vendor.amd_smi import load_amdsmi
 from usv_tui.vendor.bounded import NoAnswer, within
@@ -70,7 +71,7 @@ def diagnose(
     """Look at everything that a run needs.
 
     Args:
-        device: the device that a run is to measure: auto, cpu, cuda or cuda:N.
+        device: the device that a run is to measure: auto, cpu, or one of torch's (cuda:1, xpu …).
         terminal: what the caller found out about the terminal.
         state_dir: where sessions are kept; the user's own when None.
         torch_loader: imports torch.
@@ -83,13 +84,17 @@ def diagnose(
     ask = _Asker(answer_s)
     clock = time_source or MonotonicTime()
     torch, checks = _torch(ask, torch_loader)
-    devices = _cuda_devices(ask, torch)
+    devices = _devices(ask, torch)
     cards, why, _ = ask(lambda: list_devices(access))
     sections = [
         Section(title="torch", checks=checks + _wanted(device, devices)),
         Section(title="libraries", checks=[*_libraries(ask, access), _seen(cards or [], why)]),
     ]
-    watched = [(name, facts) for name, facts in devices.items() if device in ("auto", "cuda", name)]
+    watched = [
+        (name, facts)
+        for name, facts in devices.items()
+        if device in ("auto", name.partition(":")[0], name)
+    ]
     if not watched or device == "cpu":
         watched = [("cpu", {})]
     known: set[str] = set()
@@ -176,25 +181,37 @@ def _torch(ask: _Asker, loader: Callable[[], Any]) -> tuple[Any, list[Check]]:
     return torch, [Check(name="torch", status=Status.OK, value=value, facts=facts)]
 
 
-def _cuda_devices(ask: _Asker, torch: Any) -> dict[str, dict[str, Any]]:
+def _devices(ask: _Asker, torch: Any) -> dict[str, dict[str, Any]]:
     """What identifies each of torch's devices, by torch's name of it."""
     if torch is None:
         return {}
-    count, _, _ = ask(lambda: torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    names, _, _ = ask(lambda: accelerators.names(torch))
     devices = {}
-    for index in range(count or 0):
-        facts, why, _ = ask(lambda index=index: device_facts(index, torch))  # type: ignore[misc]
-        devices[f"cuda:{index}"] = facts or {"ordinal": index, "error": why}
+    for name in names or ():
+        facts, why, _ = ask(lambda name=name: _facts(torch, name))  # type: ignore[misc]
+        ordinal = int(name.partition(":")[2])
+        devices[name] = facts or {"ordinal": ordinal, "error": why}
     return devices
+
+
+def _facts(torch: Any, name: str) -> dict[str, Any]:
+    """What a run would know of a device."""
+    kind, _, number = name.partition(":")
+    if kind == "cuda":
+        return device_facts(int(number), torch)
+    family = accelerators.family_of(torch, kind)
+    facts = {"ordinal": int(number), "name": accelerators.device_name(family, int(number))}
+    return facts | {"kind": kind, "timer": family.clock, "unproven": family.unproven}
 
 
 def _wanted(device: str, devices: Mapping[str, Mapping[str, Any]]) -> list[Check]:
     checks = [
         Check(
             name=name,
-            status=Status.NOTE if "error" in facts else Status.OK,
+            status=Status.NOTE if facts.get("error") or facts.get("unproven") else Status.OK,
             value=str(facts.get("name", "")),
-            why=str(facts.get("error", "")),
+            why=str(facts.get("error") or facts.get("timer", "")),
+            mend=str(facts.get("unproven", "")),
             facts=dict(facts),
         )
         for name, facts in devices.items()
@@ -210,7 +227,7 @@ def _wanted(device: str, devices: Mapping[str, Mapping[str, Any]]) -> list[Check
                 mend="benchmarks run on the CPU; for a GPU install torch's build for it",
             )
         )
-    elif device not in ("auto", "cpu", "cuda", *devices):
+    elif device not in ("auto", "cpu", *devices, *(name.partition(":")[0] for name in devices)):
         checks.append(
             Check(
                 name=device,

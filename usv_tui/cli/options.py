@@ -138,7 +138,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     """What every way of measuring takes."""
     how = parser.add_argument_group("how to measure")
     add: Callable[..., object] = how.add_argument
-    add("--device", default="auto", metavar="D", help="cpu, cuda, cuda:N or sim:CARD[:SCENARIO]")
+    add(
+        "--device",
+        default="auto",
+        metavar="D",
+        help="cpu, cuda[:N], xpu, mps, another accelerator of torch's, sim:CARD[:SCENARIO]",
+    )
     add(
         "--timer",
         choices=("auto", "torch", "wall"),

@@ -108,15 +108,9 @@ def cache_bytes(torch: Any, device: str) -> int | None:
 
 
 def is_used(torch: Any, kind: str) -> bool:
-    """Whether this process has brought a kind of accelerator up; True where nobody can tell."""
-    gpu = family_of(torch, kind).gpu
-    is_up = ask(gpu, "is_initialized")
-    if is_up is not None:
-        return bool(is_up)
-    if not is_here(torch, kind):
-        return False
-    held = ask(gpu, "memory_allocated")
-    return True if held is None else int(held) > 0
+    """Whether this process has brought a kind of accelerator up; one that cannot tell may be."""
+    is_up = ask(family_of(torch, kind).gpu, "is_initialized")
+    return is_here(torch, kind) if is_up is None else bool(is_up)
 
 
 def waits_for(torch: Any, kind: str) -> Callable[[], object] | None:
