@@ -118,6 +118,7 @@ class Stream:
             self._torch.is_used = True
             self._queue.append(item)
             self.pending += 1
+            self._torch.most_pending = max(self._torch.most_pending, self.pending)
             self._torch.changed.notify_all()
 
     def _work(self) -> None:
@@ -279,6 +280,8 @@ class FakeTorch:
     ) -> None:
         self.is_used = False
         """Something was asked of the device."""
+        self.most_pending = 0
+        """The longest that a queue has been."""
         self.kind = kind
         self.has_stream_query = has_stream_query
         self.has_adds = has_adds

@@ -207,3 +207,14 @@ def test_what_a_row_names_is_looked_through_without_an_end() -> None:
     start = time.perf_counter()
     assert HostClock(names_loaded=False).look(lambda: (loop, many, held), None) == []
     assert time.perf_counter() - start < 5
+
+
+def test_a_row_that_seems_to_leak_does_not_pile_its_work_up_on_the_device(
+    torch: FakeTorch, tmp_path: Path
+) -> None:
+    """Every call that looks for a leak is waited for, so that the run ends when it should."""
+    row = "kept.append(bytearray(1 << 20))\n    torch.task('work', 4_000_000)"
+    text = f"import torch\nkept = []\ndef fn():\n    {row}\nBENCHMARKS = {{'row': fn}}\n"
+    records = run(tmp_path, text)
+    assert any(isinstance(r, Samples) for r in records)
+    assert torch.most_pending < 50

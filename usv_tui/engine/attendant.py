@@ -1,6 +1,6 @@
 """What is watched beside the windows, over the whole run: memory, and what the host takes away."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from usv_tui.diagnosis.host_watch import HostWatch
@@ -34,11 +34,13 @@ class Attendant:
         """So many samples have been taken since."""
         self._samples += samples
 
-    def look(self, slots: Sequence[Slot], *, is_final: bool = False) -> list[Said]:
-        """What is new. Rows may be called, so no window may be open."""
+    def look(
+        self, slots: Sequence[Slot], settle: Callable[[], object], *, is_final: bool = False
+    ) -> list[Said]:
+        """What is new. Rows may be called, so no window may be open; `settle` waits for each."""
         said: list[Said] = []
         if self._memory is not None:
-            said += self._memory.look(self._samples, slots, is_final=is_final)
+            said += self._memory.look(self._samples, slots, is_final=is_final, settle=settle)
         if self._host is not None:
             said += [(code, bench, dict[str, Any](e)) for code, bench, e in self._host.look()]
         return said

@@ -105,6 +105,10 @@ def _call(slot: Slot, times: int) -> None:
         leave_if_copy()
 
 
+def _nothing() -> None:
+    pass
+
+
 # -- over the whole run
 
 _EVERY_NS = NS_PER_S // 4
@@ -222,11 +226,23 @@ class MemoryWatch:
         if read_device is not None:
             self._series.append(Series("device", read_device, _LEAST_ON_DEVICE, 0))
         self._due_ns = 0
+        self._settle: Callable[[], object] = _nothing
         self._told: dict[str, tuple[Growth, int | None, int, int]] = {}
         """What was said, of which row, when, and at what size."""
 
-    def look(self, samples: int, slots: Sequence[Slot], *, is_final: bool = False) -> list[Said]:
-        """Read when it is time, and say what is new. Rows may be called: never inside a window."""
+    def look(
+        self,
+        samples: int,
+        slots: Sequence[Slot],
+        *,
+        is_final: bool = False,
+        settle: Callable[[], object] = _nothing,
+    ) -> list[Said]:
+        """Read when it is time, and say what is new. Rows may be called: never inside a window.
+
+        `settle` waits until what a call has asked of a device is done.
+        """
+        self._settle = settle
         now_ns = self._clock()
         if now_ns < self._due_ns and not is_final:
             return []
@@ -289,6 +305,7 @@ class MemoryWatch:
         try:
             while self._clock() - began_ns < _TRIAL_NS and grown < _MOST_MORE_BYTES:
                 _call(slot, 1)
+                self._settle()  # a host that runs ahead would queue minutes of work
                 calls += 1
                 grown = series.read() - before
         except Exception:  # noqa: BLE001  the row's next window meets it and fails the row

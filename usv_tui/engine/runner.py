@@ -778,7 +778,9 @@ class Runner:
     def _attend(self, *, is_final: bool = False) -> None:
         """Say what is seen beside the windows."""
         slots = [s for s in self._schedule.quotas if self._rows[s.bench].cost_ns < _LONG_CALL_NS]
-        for code, bench, evidence in self._attendant.look(slots, is_final=is_final):
+        for code, bench, evidence in self._attendant.look(
+            slots, self._timer.synchronize, is_final=is_final
+        ):
             row = None if bench is None else self._rows[bench]
             is_over = bool(evidence.get("withdrawn"))
             self._note(code, row, evidence, level="info" if is_over else "warn")

@@ -122,6 +122,8 @@ def _work(
         leave_if_copy()
     _tell_distortions(emit, clock)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
+    if prepared is None and device != "cpu":
+        emit(Progress(clock.now_ns(), "importing", f"the timer of {device}"))
     timer = prepared.timer if prepared is not None else make_timer(config, torch)
     runner = Runner(
         suite,

@@ -73,7 +73,8 @@ class Watchdog:
     # -- before measuring
 
     def _at_import(self, now_ns: int, quiet_ns: int) -> list[AnyRecord]:
-        what = f"the import of {self._store.phase_detail}"
+        detail = self._store.phase_detail
+        what = detail if detail.startswith("the timer") else f"the import of {detail}"
         records: list[AnyRecord] = []
         if self._is_news(quiet_ns):
             records.append(_note("long import", now_ns, None, quiet_ns, what=what))
