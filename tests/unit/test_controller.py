@@ -578,18 +578,25 @@ def test_a_set_up_that_does_not_end_is_told_and_given_up(state):
     assert "did not end within 30 s" in loss.what
 
 
-def test_an_import_that_does_not_end_is_told_and_given_up():
-    """The file is named, and its end is a mistake of the file's."""
+@pytest.mark.parametrize(
+    ("detail", "words", "code"),
+    [
+        ("file.py", "the import of file.py has not returned", 2),
+        ("the timer of xpu:0", "the timer of xpu:0 has not returned", 3),
+    ],
+)
+def test_what_does_not_end_before_priming_is_told_and_given_up(detail, words, code):
+    """The file is named, and its end is the file's mistake; a device that hangs is not."""
     session, source, clock = open_session(config=RunConfig(row_timeout_s=30.0))
-    source.queue += [fake.phase("importing", detail="file.py")]
+    source.queue += [fake.phase("importing", detail=detail)]
     session.pump()
     for _ in range(31):
         clock.advance(NS_PER_S)
         session.pump()
 
-    assert len(seconds_told(session, "the import of file.py has not returned")) == 2
+    assert len(seconds_told(session, words)) == 2
     [loss] = source.losses
-    assert (loss.bench, loss.exit_code) == (None, 2)
+    assert (loss.bench, loss.exit_code) == (None, code)
 
 
 # -- what the statistics say

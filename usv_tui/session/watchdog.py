@@ -74,11 +74,12 @@ class Watchdog:
 
     def _at_import(self, now_ns: int, quiet_ns: int) -> list[AnyRecord]:
         detail = self._store.phase_detail
-        what = detail if detail.startswith("the timer") else f"the import of {detail}"
+        is_device = detail.startswith("the timer")
+        what = detail if is_device else f"the import of {detail}"
         records: list[AnyRecord] = []
         if self._is_news(quiet_ns):
             records.append(_note("long import", now_ns, None, quiet_ns, what=what))
-        self._give_up(None, what, quiet_ns, ExitCode.USAGE)
+        self._give_up(None, what, quiet_ns, ExitCode.NO_DEVICE if is_device else ExitCode.USAGE)
         return records
 
     def _at_preparing(self, now_ns: int, quiet_ns: int) -> list[AnyRecord]:
