@@ -1,14 +1,16 @@
-"""False alarms and misses of the checks, on a fake device in real time beside busy processes.
+"""False alarms and misses of the checks, on fake devices in real time beside busy processes.
 
-The device of the tests (`tests/fakes/fake_cuda.py`) runs on the machine's own clock, so that the
-host is preempted as a real one is; what is wrong with a row is known. Each row of the table is a
-check on rows with and without its fault, at 0, 1, 2 and 4 busy processes.
+The devices of the tests run on the machine's clock, so that the host is preempted as a real one is;
+what is wrong with a row is known. `fake_cuda.py` has a spin kernel; `fake_accelerator.py`, whose
+streams are threads, has additions at most. Each row of the table is a check on rows with and
+without its fault, at 0, 1, 2 and 4 busy processes.
 
     PYTHONPATH=. python benchmarks/self/checks.py [--n 40] [--write]
 """
 
 import argparse
 import contextlib
+import itertools
 import mmap
 import multiprocessing
 import os
@@ -17,8 +19,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+from tests.fakes.fake_accelerator import FakeTorch as FakeAccelerator
+from tests.fakes.fake_accelerator import accelerator
 from tests.fakes.fake_cuda import Costs, FakeTorch
 from usv_tui.diagnosis.host_watch import HostWatch
 from usv_tui.timers.events import EventTimer
@@ -27,7 +32,7 @@ from usv_tui.timers.wall import Slot
 US = 1_000
 MS = 1_000_000
 LOADS = (0, 1, 2, 4)
-OUTSIDE, SYNCS = "work outside the stream", "synchronises"
+OUTSIDE, SYNCS, HOST = "work outside the stream", "synchronises", "host only"
 
 
 class RealTime:
@@ -87,6 +92,40 @@ def _kernel(ns: int) -> Callable[[FakeTorch], Callable[[], object]]:
     return lambda torch: lambda: torch.kernel(ns)
 
 
+def _python(host_ns: int, ns: int) -> Callable[[FakeTorch], Callable[[], object]]:
+    def make(torch: FakeTorch) -> Callable[[], object]:
+        def fn() -> None:
+            torch.host_work(host_ns)
+            if ns:
+                torch.kernel(ns)
+
+        return fn
+
+    return make
+
+
+class Anywhere:
+    """A fake accelerator under the names by which the rows above use a fake CUDA."""
+
+    def __init__(self, torch: FakeAccelerator) -> None:
+        self._torch = torch
+        self.cuda = SimpleNamespace(
+            Stream=torch.Stream,
+            synchronize=torch.accelerator.synchronize,
+            current_stream=torch.accelerator.current_stream,
+        )
+
+    def kernel(self, ns: int, stream: Any = None) -> None:
+        """Launch work."""
+        self._torch.task("kernel", ns, stream)
+
+    def host_work(self, ns: int) -> None:
+        """Python between launches."""
+        end = time.perf_counter_ns() + ns
+        while time.perf_counter_ns() < end:
+            pass
+
+
 SLOW = Costs(sync_ns=1 * MS)
 EXAMINED = (
     Case(OUTSIDE, "clean, 20 us", False, _kernel(20 * US)),
@@ -105,7 +144,12 @@ EXAMINED = (
     Case(SYNCS, "3 ms of Python, 50 us", False, lambda t: _slow_host(t, 3 * MS, 50 * US)),
     Case(SYNCS, "clean, 20 us", False, _kernel(20 * US)),
     Case(SYNCS, "waits for 300 us", True, lambda t: _waiting(t, 300 * US)),
+    Case(HOST, "20 us of Python, 5 us", False, _python(20 * US, 5 * US)),
+    Case(HOST, "300 us of Python, 5 us", False, _python(300 * US, 5 * US)),
+    Case(HOST, "300 us of Python alone", True, _python(300 * US, 0)),
 )
+ANYWHERE = tuple(case for case in EXAMINED if case.costs is not SLOW)
+"""What is asked of an accelerator of another kind."""
 
 
 def examined(case: Case) -> bool:
@@ -116,6 +160,16 @@ def examined(case: Case) -> bool:
     fn()
     torch.cuda.synchronize()
     return case.check in dict(timer.examine(Slot(0, fn)))
+
+
+def examined_anywhere(case: Case, *, has_adds: bool) -> bool:
+    """The same on an accelerator that torch knows nothing special of."""
+    with accelerator(has_adds=has_adds) as torch:
+        timer = EventTimer(torch, torch.kind, probe=False)
+        fn = case.fn(Anywhere(torch))  # type: ignore[arg-type]
+        fn()
+        torch.accelerator.synchronize()
+        return case.check in dict(timer.examine(Slot(0, fn)))
 
 
 @contextlib.contextmanager
@@ -203,6 +257,16 @@ def _rows(n: int, only: str) -> Iterator[tuple[str, str, str, list[str]]]:
                     wrong = sum(examined(case) != case.is_faulty for _ in range(n))
                     what = "missed" if case.is_faulty else "false alarm"
                     cells.setdefault((case.check, case.rows, what), []).append(f"{wrong}/{n}")
+            for case, has_adds in itertools.product(ANYWHERE, (True, False)):
+                where = "filler" if has_adds else "no filler"
+                if only not in f"{case.check} {where}" or (case.is_faulty and not has_adds):
+                    continue
+                wrong = sum(
+                    examined_anywhere(case, has_adds=has_adds) != case.is_faulty for _ in range(n)
+                )
+                what = "missed" if case.is_faulty else "false alarm"
+                key = (case.check, f"{case.rows} ({where})", what)
+                cells.setdefault(key, []).append(f"{wrong}/{n}")
             for host in HOSTED:
                 if only in "the host":
                     wrong = sum(hosted(host) for _ in range(n))
@@ -227,8 +291,9 @@ def table(n: int, only: str = "") -> str:
 
 HEAD = """# How often the checks are wrong
 
-Rows with a known fault or none, on the fake device of the tests in real time, beside so many busy
-processes on a virtual machine with two shared cores (which others used, too: 0 busy was not idle).
+Rows with a known fault or none, on the fake devices of the tests in real time (those with a filler
+or none: an accelerator without a spin kernel), beside so many busy processes on a virtual machine
+with two shared cores (which others used, too: 0 busy was not idle).
 Each cell: wrong of n. Made by `PYTHONPATH=. python benchmarks/self/checks.py --write`; the versions
 in virtual time are tests: `test_examine.py`, `test_host_watch.py`, `test_memory_watch.py`.
 
