@@ -9,9 +9,11 @@ import pytest
 
 from usv_tui.model import Reason
 from usv_tui.sim.kernels import SimKernel
-from usv_tui.sim.physics import Board, equilibrium
+from usv_tui.sim.physics import Board, equilibrium, nearest_index
+from usv_tui.sim.power_loops import _KINDS
 from usv_tui.sim.profiles import CARDS, Card, find_card
 from usv_tui.sim.scenarios import Scenario, find_scenario
+from usv_tui.sim.situation import capped
 from usv_tui.sim.trace import Trace, trace
 
 GEMM = SimKernel(name="full gemm", t0_ns=2e6, alpha=0.95, activity=1.0)
@@ -248,3 +250,35 @@ def test_every_card_is_consistent(card):
     assert {data.idle_mhz, data.base_mhz} <= set(data.supported_mhz)
     assert data.ambient_c < data.t_sw_c - data.t_hyst_c < data.t_sw_c < data.t_hw_c
     assert data.lag_ns >= data.governor_ns
+
+
+@pytest.mark.parametrize("controller", list(_KINDS))
+@pytest.mark.parametrize("card", ["h100", "mi300"])
+def test_every_controller_keeps_the_mean_power_near_its_cap(card, controller):
+    """Whatever its ways, a power loop neither exceeds the cap on average nor leaves much of it."""
+    fitted = replace(capped(find_card(card)), controller=controller)
+    board = Board(fitted, 3)
+    board.warm(0.9)
+    watts = [row.power_w for row in run(board, 12.0, 0.9)][-5 * len(board.table) :]
+
+    assert 0.88 * fitted.cap_w < np.mean(watts) < 1.01 * fitted.cap_w
+
+
+def test_a_fan_runs_from_one_temperature_down_to_a_lower_one():
+    """Between the two it depends on where the card comes from."""
+    card = replace(find_card("h100"), fan_on_c=60.0, fan_off_c=50.0, fan_gain=0.8, tau_sink_s=5.0)
+    rising = [row.temp_c for row in run(Board(card, 1), 120.0, 0.75)]
+
+    assert max(rising) > 60.0
+    assert min(rising[rising.index(max(rising)) :]) < 50.5
+    assert max(rising[-3000:]) - min(rising[-3000:]) > 5.0
+
+
+def test_a_table_of_half_steps_shows_whole_mhz():
+    """7.5 MHz apart, as drivers list them, and every entry is found again."""
+    card = replace(find_card("h100"), step_mhz=7.5)
+    table = card.supported_mhz
+
+    assert table[:4] == [210, 217, 225, 232]
+    assert table[-1] == card.max_mhz
+    assert [nearest_index(card, mhz) for mhz in table] == list(range(len(table)))

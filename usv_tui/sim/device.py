@@ -262,7 +262,7 @@ class SimClocks:
         if sm_mhz not in card.supported_mhz:
             raise ClockRefused(
                 f"{sm_mhz} MHz is not a clock of this card",
-                f"{card.min_mhz} to {card.max_mhz} MHz in steps of {card.step_mhz}",
+                f"{card.min_mhz} to {card.max_mhz} MHz in steps of {card.step_mhz:g}",
             )
         if mem_mhz not in (None, card.mem_mhz):
             self.mem_refusal = f"memory clock not locked: this card has only {card.mem_mhz} MHz"

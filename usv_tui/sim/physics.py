@@ -108,7 +108,7 @@ def equilibrium(
 def nearest_index(card: Card, mhz: float) -> int:
     """Index of the table entry nearest to a clock."""
     index = round((mhz - card.min_mhz) / card.step_mhz)
-    return min(max(index, 0), (card.max_mhz - card.min_mhz) // card.step_mhz)
+    return min(max(index, 0), card.top)
 
 
 class Board:
@@ -150,6 +150,7 @@ class Board:
         self._a_sink = 1.0 - math.exp(-dt_s / card.tau_sink_s)
         self._a_case = 1.0 - math.exp(-dt_s / card.tau_case_s)
         self._cap_w = card.cap_w
+        self._is_fan_on = False
         self._power_loop = power_loop(card, seed)
         self._ticks = 0
         self._phi = math.exp(-dt_s / card.power_noise_tau_s)
@@ -197,12 +198,19 @@ class Board:
         self.power_w = power_w
         self.ema_w += (power_w - self.ema_w) * self._a_power
         self.temp_c += (self.sink_c + power_w * card.r_die - self.temp_c) * self._a_die
-        self.sink_c += (self.case_c + power_w * card.r_sink - self.sink_c) * self._a_sink
+        r_sink = card.r_sink
+        if card.fan_on_c:
+            limit_c = card.fan_off_c if self._is_fan_on else card.fan_on_c
+            self._is_fan_on = self.temp_c > limit_c
+            r_sink *= 1.0 - card.fan_gain * self._is_fan_on
+        self.sink_c += (self.case_c + power_w * r_sink - self.sink_c) * self._a_sink
         if card.r_case:
             self.case_c += (card.ambient_c + power_w * card.r_case - self.case_c) * self._a_case
         if card.cap_swing:
             self._ticks += 1
             turn = math.sin(2.0 * math.pi * self._ticks * dt_s / card.cap_period_s)
+            if card.cap_jumps:
+                turn = math.copysign(1.0, turn)
             self._cap_w = card.cap_w * (1.0 + card.cap_swing * turn)
         self.energy_j += power_w * dt_s
         reasons = self.reasons

@@ -54,7 +54,7 @@ class PiLoop:
     """Proportional and integral control at 97 % of the cap: smooth, without a limit cycle."""
 
     def __init__(self, card: Card, _seed: int) -> None:
-        self._top = (card.max_mhz - card.min_mhz) // card.step_mhz
+        self._top = card.top
         self._dt_s = card.governor_ns * 1e-9
         self._place: float | None = None
         self._before = 0.0
@@ -75,8 +75,8 @@ class SawtoothLoop:
     def __init__(self, card: Card, _seed: int) -> None:
         self._dt_s = card.governor_ns * 1e-9
         self._since_s = 0.0
-        self._down = max(_SAW_DOWN * 15 // card.step_mhz, _SAW_DOWN)
-        self._up = max(15 // card.step_mhz, 1)
+        self._down = max(int(_SAW_DOWN * 15 // card.step_mhz), _SAW_DOWN)
+        self._up = card.entries_of_15_mhz
 
     def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
         """One move."""
@@ -94,7 +94,7 @@ class HoppingLoop:
 
     def __init__(self, card: Card, seed: int) -> None:
         self._dt_s = card.governor_ns * 1e-9
-        self._grid = _HOP_STEPS * max(15 // card.step_mhz, 1)
+        self._grid = _HOP_STEPS * card.entries_of_15_mhz
         self._stay_s = 0.0
         self._rng = np.random.default_rng([seed, 6])
 
@@ -117,7 +117,7 @@ class BangLoop:
 
     def __init__(self, card: Card, _seed: int) -> None:
         self._dt_s = card.governor_ns * 1e-9
-        self._jump = 4 * max(15 // card.step_mhz, 1)
+        self._jump = 4 * card.entries_of_15_mhz
         self._base: int | None = None
         self._since_s = 0.0
 
@@ -140,7 +140,7 @@ class WalkLoop:
 
     def __init__(self, card: Card, seed: int) -> None:
         self._dt_s = card.governor_ns * 1e-9
-        self._step = max(15 // card.step_mhz, 1)
+        self._step = card.entries_of_15_mhz
         self._since_s = 0.0
         self._rng = np.random.default_rng([seed, 9])
 
@@ -155,6 +155,73 @@ class WalkLoop:
         return min(index + (size if up else -size), limit)
 
 
+class PredictLoop:
+    """Goes, ten times a second, straight to the clock that it reckons to draw 96 % of the cap."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._every = max(round(0.1 / (card.governor_ns * 1e-9)), 1)
+        self._count = 0
+        self._mean = 0.0
+        self._most = 12 * card.entries_of_15_mhz
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        self._count += 1
+        self._mean += mean_w / cap_w / self._every
+        if self._count < self._every:
+            return min(index, limit)
+        # Power grows with about the square of the clock.
+        wanted = index * math.sqrt(0.96 / max(self._mean, 0.1))
+        self._count, self._mean = 0, 0.0
+        move = max(-self._most, min(self._most, math.floor(wanted) - index))
+        return min(index + move, limit)
+
+
+class StairsLoop:
+    """Stands for 0.7 s, then goes one coarse step by how the power was on average meanwhile."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._every = round(0.7 / (card.governor_ns * 1e-9))
+        self._grid = 2 * card.entries_of_15_mhz
+        self._count = 0
+        self._mean = 0.0
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move; at once only far over the cap."""
+        self._count += 1
+        self._mean += mean_w / cap_w / self._every
+        if self._count < self._every and mean_w < 1.15 * cap_w:
+            return min(index, limit)
+        mean = self._mean * self._every / self._count
+        self._count, self._mean = 0, 0.0
+        fast = 4 if mean < 0.8 else 1
+        move = -1 if mean > 0.99 else fast if mean < 0.955 else 0
+        return min(index + move * self._grid, limit)
+
+
+class PatientLoop:
+    """Down a few steps once over the cap for 50 ms on end, up one after 0.4 s well below it."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._dt_s = card.governor_ns * 1e-9
+        self._step = card.entries_of_15_mhz
+        self._over_s = self._under_s = 0.0
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        self._over_s = self._over_s + self._dt_s if mean_w > cap_w else 0.0
+        self._under_s = self._under_s + self._dt_s if mean_w < 0.96 * cap_w else 0.0
+        if self._over_s > 0.05:
+            self._over_s = 0.0
+            return min(index, limit) - 3 * self._step
+        if mean_w < 0.8 * cap_w:
+            return min(index + self._step, limit)
+        if self._under_s > 0.4:
+            self._under_s = 0.0
+            return min(index + self._step, limit)
+        return min(index, limit)
+
+
 _KINDS: Mapping[str, Callable[[Card, int], PowerLoop]] = {
     "table": TableLoop,
     "pi": PiLoop,
@@ -162,4 +229,7 @@ _KINDS: Mapping[str, Callable[[Card, int], PowerLoop]] = {
     "hopping": HoppingLoop,
     "bang": BangLoop,
     "walk": WalkLoop,
+    "predict": PredictLoop,
+    "stairs": StairsLoop,
+    "patient": PatientLoop,
 }

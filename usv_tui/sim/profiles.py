@@ -23,8 +23,8 @@ class Card:
     max_mhz: int
     base_mhz: int
     idle_mhz: int
-    step_mhz: int
-    """Distance of two entries of the boost table."""
+    step_mhz: float
+    """Distance of two entries of the boost table, which shows whole MHz."""
     v_min: float
     v_max: float
     knee_mhz: int
@@ -71,11 +71,18 @@ class Card:
     """Kelvin per watt of a second, slow sink: the chassis warms the air that cools the first."""
     tau_case_s: float = 240.0
     controller: str = "table"
-    """How power is kept under the cap: table (fast down, slow up), pi, sawtooth, hopping, bang
-    or walk."""
+    """How power is kept under the cap: a key of `power_loops`."""
     cap_swing: float = 0.0
     """The cap moves up and down by this share of itself, as one does that a rack shares out."""
     cap_period_s: float = 20.0
+    cap_jumps: bool = False
+    """It does so in jumps, not in waves."""
+    fan_on_c: float = 0.0
+    """A fan starts at this die temperature; 0 for none …"""
+    fan_off_c: float = 0.0
+    """… stops again at this lower one …"""
+    fan_gain: float = 0.0
+    """… and takes this share of the heatsink's resistance away while it runs."""
 
     time_scale: float = 1.0
     """Kernels take so many times their nominal time."""
@@ -125,7 +132,17 @@ class Card:
     @property
     def supported_mhz(self) -> list[int]:
         """The boost table, ascending."""
-        return list(range(self.min_mhz, self.max_mhz + 1, self.step_mhz))
+        return [int(self.min_mhz + k * self.step_mhz) for k in range(self.top + 1)]
+
+    @property
+    def top(self) -> int:
+        """Index of the highest entry of the boost table."""
+        return int((self.max_mhz - self.min_mhz) // self.step_mhz)
+
+    @property
+    def entries_of_15_mhz(self) -> int:
+        """How many entries a common step of 15 MHz spans, at least one."""
+        return max(int(15 // self.step_mhz), 1)
 
 
 _H100 = Card(

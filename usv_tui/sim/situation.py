@@ -173,7 +173,7 @@ def base_clock(card: Card) -> int:
 def held_clock(card: Card) -> int:
     """A clock that the card can hold under the full load."""
     mhz = 0.9 * equilibrium(card, 1.0).mhz
-    return card.min_mhz + int((mhz - card.min_mhz) // card.step_mhz) * card.step_mhz
+    return card.supported_mhz[int((mhz - card.min_mhz) // card.step_mhz)]
 
 
 def top_clock(card: Card) -> int:

@@ -116,10 +116,10 @@ def truth_of(case: Case, run: Trace) -> Truth:
 def label(truth: Truth, scale: dict[str, float]) -> str:
     """The verdict that the truth asks for; `scale` moves single limits."""
     limit = {name: value * scale.get(name, 1.0) for name, value in LIMITS.items()}
-    if truth.thermal >= limit["thermal"]:
-        return "THROTTLED"
     if truth.drift >= limit["drift"] or truth.warming_c >= limit["warming"]:
         return "WAIT"
+    if truth.thermal >= limit["thermal"]:
+        return "THROTTLED"
     if truth.gain >= limit["gain"]:
         return "THROTTLED" if truth.power >= limit["power"] else "LOCK"
     return "STEADY" if truth.worst_std <= limit["std"] else "NOT CLOCK"
@@ -196,7 +196,7 @@ def advice(size: Size) -> None:
     """Verdicts by family, of those that may set a threshold and those that may not."""
     for title, families, offset in (
         ("families that were looked at while the rules were made", TRIED, 0),
-        ("families held out: controllers and sensors that no rule was tried on", HELD_OUT, 100),
+        ("families held out: controllers and sensors that no rule was tried on", HELD_OUT, 200),
     ):
         tally, rows = Tally(), []
         for number, (name, make) in enumerate(families.items()):

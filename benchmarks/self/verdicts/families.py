@@ -1,7 +1,8 @@
 """Families of simulated runs, each drawn anew for every case, and which may set a threshold.
 
-TRIED were looked at while rules and thresholds were made. HELD_OUT have controllers and sensors
-that no rule was tried on. No two cases share their load, cap, noise, poll rate and seed.
+TRIED were looked at while rules and thresholds were made, the last twelve of them only after the
+first ones had set most. HELD_OUT have controllers and sensors that no rule was tried on, and are
+run when a version is finished. No two cases share their load, cap, noise, poll rate and seed.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 from usv_tui.model import Reason
 from usv_tui.sim.machine import Neighbour
 from usv_tui.sim.odd_scenarios import chassis, no_counters
+from usv_tui.sim.physics import heat
 from usv_tui.sim.profiles import Card, find_card
 from usv_tui.sim.scenarios import SCENARIOS, Scenario
 from usv_tui.sim.situation import badly_cooled, capped
@@ -103,6 +105,13 @@ def _case(
     )
 
 
+def _fanned(card: Card) -> Card:
+    """A capped card whose fan starts and stops around where the load would take it."""
+    card = capped(card)
+    still_c = heat(card, card.cap_w - card.idle_w - card.leak_w)[0]
+    return replace(card, fan_on_c=still_c - 4.0, fan_off_c=still_c - 9.0, fan_gain=0.4)
+
+
 def _light(rng: Rng, **more: Any) -> Case:
     return _case(rng, adapt=None, activity=(0.2, 0.35), boost_dt_c=0.0, **more)
 
@@ -130,9 +139,6 @@ TRIED: dict[str, Callable[[Rng], Case]] = {
     "stuck flag": lambda r: _light(
         r, stuck_reasons=int(Reason.SW_THERMAL), missing=no_counters(find_card("h100")).missing
     ),
-}
-
-HELD_OUT: dict[str, Callable[[Rng], Case]] = {
     "cap, bang-bang": lambda r: _case(r, controller="bang"),
     "cap, random walk": lambda r: _case(r, controller="walk"),
     "cap, moving": lambda r: _case(
@@ -149,4 +155,44 @@ HELD_OUT: dict[str, Callable[[Rng], Case]] = {
     ),
     "light, fluttering": lambda r: _light(r, flutter_steps=2),
     "light, cold": lambda r: _light(r, warm=False),
+}
+
+HELD_OUT: dict[str, Callable[[Rng], Case]] = {
+    "cap, predicted": lambda r: _case(r, controller="predict"),
+    "cap, stairs": lambda r: _case(r, controller="stairs"),
+    "cap, patient, steps of 7.5 MHz": lambda r: _case(r, controller="patient", step_mhz=7.5),
+    "steps of 25 MHz": lambda r: _case(r, step_mhz=25),
+    "power averaged for a second": lambda r: _case(
+        r, tau_power_s=float(r.uniform(0.5, 1.5)), power_window_ns=1_000_000_000
+    ),
+    "two sinks": lambda r: _case(
+        r,
+        adapt=chassis,
+        warm=bool(r.random() < 0.5),
+        tau_sink_s=float(r.uniform(10, 50)),
+        tau_case_s=float(r.uniform(90, 400)),
+    ),
+    "fan on and off": lambda r: _case(r, adapt=_fanned, controller="patient"),
+    "cap jumps": lambda r: _case(
+        r,
+        cap_jumps=True,
+        cap_swing=float(r.uniform(0.03, 0.08)),
+        cap_period_s=float(r.uniform(2.0, 9.0)),
+    ),
+    "chiplets, fluttering": lambda r: _case(
+        r, chiplets=4, chiplet_steps=5, flutter_steps=1, controller="predict"
+    ),
+    "glitches to 58 MHz": lambda r: _case(r, stray_p=1 / 80, stray_mhz=58.0, controller="patient"),
+    "light, cold, coarse": lambda r: _light(
+        r, warm=False, refresh_ns=300_000_000, clock_grain_mhz=25
+    ),
+    "neighbour, long": lambda r: _light(
+        r, neighbour=Neighbour(gain=0.06, power=0.1, start_s=5.0, on_s=6.0, off_s=9.0, pid=7)
+    ),
+    "power neighbour, long": lambda r: _case(
+        r, neighbour=Neighbour(power=0.14, start_s=3.0, on_s=7.0, off_s=5.0)
+    ),
+    "late quarter-second mean": lambda r: _case(
+        r, clock_window_ns=250_000_000, lag_ns=250_000_000, controller="predict"
+    ),
 }
