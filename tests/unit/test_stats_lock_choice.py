@@ -1,15 +1,20 @@
 """Which clock to try after one that was held, and what a lock is said to bring."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.fakes.traces import S, follow
+from tests.unit.test_stats_advice import BASE, COOL, FOLLOWS, HOT, MEMORY, inputs
 from usv_tui.model import Advice, Verdict
 from usv_tui.report.wording.advice import advice_line, all_facts, short_text
+from usv_tui.sim.scenarios import SCENARIOS
 from usv_tui.sim.trace import trace
+from usv_tui.stats.advice import Advisor, advise
 from usv_tui.stats.analysis import Analyst
 from usv_tui.stats.lock_choice import cycle_clock, lock_clock, next_step
 
@@ -159,3 +164,75 @@ def test_what_is_no_limit_cycle_is_taken_for_none(kind: str) -> None:
     }[kind]
 
     assert cycle_clock(mhz.astype(np.float64), 15.0) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        ("power-cap", "h100"),
+        ("cap-sawtooth", "rtx"),
+        ("cap-hopping", "mi300"),
+        ("moving-cap", "h100"),
+        ("chiplets", "mi300"),
+        ("flutter", "rtx"),
+    ],
+)
+def test_a_promise_never_jumps_by_more_than_its_range(name: str, card: str) -> None:
+    """Of one row, and from one look to the next; the row that is named changes once at most."""
+    plan = SCENARIOS[name]
+    said = [a.advice for a in follow(trace(plan, card, 8, 32.0), from_s=8)]
+    promised = [
+        (one.evidence["gain_bench"], one.std_locked_low, one.std_locked)
+        for one in said
+        if one.lock_mhz is not None and one.std_locked_low is not None
+    ]
+    changes = 0
+    for (bench, low, high), (next_bench, next_low, next_high) in pairwise(promised):
+        if bench != next_bench:
+            changes += 1
+            continue
+        width = max(high - low, next_high - next_low)
+        assert abs(next_low - low) <= width
+        assert abs(next_high - high) <= width
+
+    assert changes <= 1
+    assert len(promised) > 10 or name == "flutter"
+
+
+def test_the_row_that_is_named_stays_while_it_gains_nearly_as_much() -> None:
+    """Two rows that take turns by a hair do not take turns in the advice."""
+    advisor = Advisor()
+    said = []
+    for k in range(1, 12):
+        ups = [replace(HOT, bench=b, gain=0.75 + 0.01 * ((k + b) % 2)) for b in (0, 1)]
+        said.append(advisor.update(replace(BASE, rows=tuple(ups)), k * S))
+    named = {one.evidence["gain_bench"] for one in said if one.verdict is not Verdict.UNKNOWN}
+
+    assert len(named) == 1
+    more = (replace(HOT, gain=0.3), replace(HOT, bench=1, gain=0.9))
+    assert advisor.update(replace(BASE, rows=more), 20 * S).evidence["gain_bench"] == 1
+
+
+def test_a_lock_is_weighed_by_the_row_that_it_slows_most() -> None:
+    """A row that gains a little does not pay for another that is slowed by percents."""
+    little = msgspec.structs.replace(
+        FOLLOWS,
+        alpha=0.1,
+        clock_spread=0.06,
+        std_now=0.004,
+        std_locked=0.0028,
+        std_locked_low=0.0026,
+    )
+    calm = replace(HOT, effect=little, gain=0.3)
+    slowed = replace(COOL, effect=msgspec.structs.replace(MEMORY, alpha=1.0))
+
+    assert advise(inputs((calm, slowed), spread=0.06)).evidence["worth"] is False
+    assert "worth" not in advise(inputs((calm,), spread=0.06)).evidence
+
+
+def test_the_cost_of_a_lock_is_that_of_the_slowest_partition() -> None:
+    """The mean of several clocks is above the one that sets the times."""
+    slowest_mhz = np.full(100, 1660.0)
+    cost = advise(inputs(under_load_mhz=slowest_mhz)).evidence["clock_cost"]
+
+    assert cost == pytest.approx(1 - 1635 / 1660)

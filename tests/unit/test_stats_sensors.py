@@ -134,6 +134,16 @@ def test_each_second_witness_makes_a_flag_a_throttle() -> None:
     assert witnessed(readings(thermal_ns=np.arange(n) * (S / 20))).limits.thermal == 1.0
 
 
+def test_a_thermal_flag_on_a_cool_card_at_its_power_cap_is_stuck() -> None:
+    """The cap holds the clock down, not heat; near the thermal limit the flag is believed."""
+    n = 200
+    down = 1500.0 + 15 * np.random.default_rng(2).integers(-3, 4, n)
+    capped_w = {"sm_mhz": down, "power_mw": np.full(n, 690e3), "cap_w": 700.0}
+
+    assert witnessed(readings(**capped_w)).stuck == ("thermal",)
+    assert witnessed(readings(**capped_w, temp_c=np.full(n, 82.0))).limits.thermal == 1.0
+
+
 def test_a_lock_or_a_foreign_lock_is_no_witness() -> None:
     """A clock that stands still below the top on a cool card is locked, not hot."""
     still = np.full(200, 1500.0)

@@ -53,6 +53,8 @@ WORTH = 0.25
 """A lock has to take this share of the best row's std, and of what it costs in speed."""
 FIRST_NO_S = 19.5
 """A first NOT THE CLOCK needs a whole window: it is what too little evidence looks like."""
+SAME_ROW = 0.7
+"""A row stays the one that is shown while it gains at least this share of what another would."""
 HOLD_RANGE_NS = 60_000_000_000
 """A promise keeps everything that was promised within the last minute."""
 QUIET_SPREAD = 0.01
@@ -131,6 +133,12 @@ class ClockEvidence:
         return None if mhz is None else cycle_clock(mhz, self.step_mhz)
 
     @property
+    def usual_mhz(self) -> float | None:
+        """The usual clock, of the slowest partition: it sets the times."""
+        mhz = self.under_load_mhz
+        return self.median_mhz if mhz is None or mhz.size == 0 else float(np.median(mhz))
+
+    @property
     def gate(self) -> float:
         """The spread below which the clock counts as standing still."""
         if not self.median_mhz:
@@ -164,6 +172,8 @@ class AdviceInputs:
     """Share of the readings below that lock and not at it."""
     try_mhz: int | None = None
     """A higher clock worth a try, since that lock has held."""
+    shown_bench: int | None = None
+    """The row whose promise was shown last."""
 
 
 class _Gain(NamedTuple):
@@ -343,8 +353,7 @@ def _advice(
         # A limit cycle above the lock is gone with it, and so are its falls.
         below = min(float(x), X_MARGIN * (clock.low_mhz or x))
         gains = [_with_misses(gain, clock, below) for gain in gains]
-    best = max(gains, key=lambda g: g.effect * g.gain, default=None)
-    shown = best if best is not None and best.gain > 0 else None
+    shown = _shown(gains, inputs.shown_bench)
     effect = shown.row.effect if shown else None
     return Advice(
         verdict=verdict,
@@ -370,13 +379,24 @@ def _with_misses(gain: _Gain, clock: ClockEvidence, x: float) -> _Gain:
     return gain._replace(row=replace(gain.row, effect=effect))
 
 
-def _is_worth(best: _Gain, clock_cost: float) -> bool:
-    """Whether a lock brings the row that gains most enough for what it costs its speed."""
+def _shown(gains: list[_Gain], before: int | None) -> _Gain | None:
+    """The row that a lock helps most; the one shown before as long as it comes near."""
+    best = max(gains, key=lambda g: g.effect * g.gain, default=None)
+    if best is None or best.gain <= 0:
+        return None
+    old = next((g for g in gains if g.row.bench == before), best)
+    return old if old.effect * old.gain >= SAME_ROW * best.effect * best.gain else best
+
+
+def _is_worth(best: _Gain, gains: list[_Gain], clock_cost: float) -> bool:
+    """Whether a lock brings the row that gains most enough for what it costs the slowest."""
     effect = best.row.effect
-    now, least = effect.std_now, effect.std_locked_low
-    if now is None or least is None or effect.alpha is None:
+    now, least, most = effect.std_now, effect.std_locked_low, effect.std_locked
+    if now is None or least is None or most is None:
         return True
-    return now - least >= WORTH * max(now, effect.alpha * clock_cost)
+    # A row whose exponent is not known may follow the clock in full.
+    alphas = [1.0 if g.row.effect.alpha is None else g.row.effect.alpha for g in gains]
+    return now - (least + most) / 2 >= WORTH * max(now, max(alphas) * clock_cost)
 
 
 def _worst_std(inputs: AdviceInputs) -> float | None:
@@ -415,10 +435,10 @@ def _evidence(
         evidence["stuck"] = list(clock.stuck)
     if x is not None:
         evidence["lock_from"] = _basis(inputs)
-    if x is not None and clock.median_mhz:
-        cost = 1 - x / clock.median_mhz
+    if x is not None and clock.usual_mhz:
+        cost = 1 - x / clock.usual_mhz
         evidence["clock_cost"] = cost
-        if shown is not None and not _is_worth(shown, cost):
+        if shown is not None and not _is_worth(shown, gains, cost):
             evidence["worth"] = False
     if inputs.solo_low_mhz:
         evidence["solo_low_mhz"] = {str(k): v for k, v in inputs.solo_low_mhz.items()}
@@ -490,6 +510,8 @@ class Advisor:
 
     def update(self, inputs: AdviceInputs, now_ns: int) -> Advice:
         """Take one evaluation into account."""
+        if self._current.verdict is not Verdict.UNKNOWN:
+            inputs = replace(inputs, shown_bench=self._current.evidence.get("gain_bench"))
         fresh = advise(inputs)
         vote = fresh
         current = self._current.verdict
@@ -519,6 +541,14 @@ class Advisor:
             if abs(x - old) <= X_HOLD_STEPS * step:
                 x = old
         promise = self._promise(advice, now_ns)
+        if not is_new and self._is_silent(advice):
+            # For now nothing can be told of the row that was promised something: that stands.
+            old_row = self._current.evidence["gain_bench"]
+            evidence = {**advice.evidence, "gain_bench": old_row}
+            advice = msgspec.structs.replace(
+                advice, std_now=self._current.std_now, evidence=evidence
+            )
+            promise = self._promised(old_row, now_ns)
         return msgspec.structs.replace(
             advice,
             lock_mhz=x,
@@ -536,6 +566,15 @@ class Advisor:
         self._promises.append(_Promise(now_ns, bench, low, high))
         while now_ns - self._promises[0].at_ns > HOLD_RANGE_NS:
             self._promises.popleft()
+        return self._promised(bench, now_ns)
+
+    def _is_silent(self, advice: Advice) -> bool:
+        """The row that was shown is lost in this look, and its last promise is not old."""
+        old = self._current.evidence.get("gain_bench")
+        lost = [r["bench"] for r in advice.evidence["rows"] if r["std_locked"] is None]
+        return old in lost and any(p.bench == old for p in self._promises)
+
+    def _promised(self, bench: int | None, now_ns: int) -> "_Promise":
         same = [p for p in self._promises if p.bench == bench]
         return _Promise(
             now_ns,

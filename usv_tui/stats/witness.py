@@ -50,7 +50,7 @@ def witnessed(loaded: TelemetryData, locked_mhz: int | None = None) -> Witnessed
         stuck.append("power")
         power = 0.0
     if _bits(loaded, int(THERMAL_REASONS)) >= STUCK_SHARE and not (
-        _grows(loaded.thermal_ns) or _is_hot(loaded) or (is_down and not _is_cool_and_still(loaded))
+        _grows(loaded.thermal_ns) or _is_hot(loaded) or (is_down and not _is_other(loaded))
     ):
         stuck.append("thermal")
         thermal = 0.0
@@ -97,11 +97,14 @@ def _is_hot(loaded: TelemetryData) -> bool:
     return hottest is not None and limit is not None and hottest >= limit - NEAR_C
 
 
-def _is_cool_and_still(loaded: TelemetryData) -> bool:
-    """Far from any thermal limit on a clock that does not move: somebody's lock, not heat."""
+def _is_other(loaded: TelemetryData) -> bool:
+    """Far from any thermal limit, and something else holds the clock down.
+
+    A power cap that is reached, or somebody's lock: then the clock does not move.
+    """
     hottest, mhz = _temperature(loaded), _clock(loaded)
     if hottest is None or mhz.size == 0:
         return False
     limit = COOL_C if loaded.temp_limit_c is None else loaded.temp_limit_c - 2 * NEAR_C
     low, high = np.quantile(mhz, (0.025, 0.975))
-    return bool(hottest < limit and high / low - 1 < MIN_SPREAD)
+    return bool(hottest < limit and (high / low - 1 < MIN_SPREAD or _is_at_cap(loaded)))
