@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 ROWS = 20
-SIZE = (120, 72)
+SIZE = (120, 76)
 LEAST_PLOT = 30
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 FRAMES = 60
@@ -99,11 +99,14 @@ def child(samples, frames, result):
 
         def __init__(self):
             from usv_tui.gate import Gate
+            from usv_tui.session.faults import Faults
             from usv_tui.session.store import Store
 
+            self.faults = Faults(print)
             self.store = Store()
             self.gate = Gate()
             self.desk = None
+            self.can_renew = False
             self.rng, self.rounds, self.step = fill(self.store, samples)
             self.now_ns = SESSION_S * S
             self.fold_ns = 0
@@ -157,6 +160,8 @@ def child(samples, frames, result):
         app.exit()
 
     app.run(mouse=False)
+    if app.failure is not None:
+        raise app.failure
 
 
 def parent(samples, frames):
