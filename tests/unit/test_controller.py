@@ -20,6 +20,7 @@ from usv_tui.records import (
     Progress,
     Start,
     State,
+    Watching,
 )
 from usv_tui.session import journal as journal_module
 from usv_tui.session.capture import OutputCapture
@@ -600,6 +601,35 @@ def test_what_does_not_end_before_priming_is_told_and_given_up(detail, words, co
 
 
 # -- what the statistics say
+
+
+def test_the_watchers_state_is_on_record_and_its_age_once_a_second(journal):
+    """An outage is told at once, how long it lasts once a second, and its end at once."""
+    watcher = FakeWatcher()
+    session, source, clock = open_session(journal=journal, make_watcher=lambda *_: watcher)
+    source.queue += [Chosen(BEGIN_NS, "cuda:0", "the only one")]
+    session.pump()
+    for step in range(40):
+        clock.advance(NS_PER_S // 10)
+        watcher.text = f"stale {step / 10:.1f} s" if 5 <= step < 35 else ""
+        session.pump()
+    said = [session.store.snapshot(0).telemetry_state]
+    session.close("quit")
+
+    states = [r.state for r in read(journal.path) if isinstance(r, Watching)]
+    assert states == ["", "stale 0.5 s", "stale 1.5 s", "stale 2.5 s", ""]
+    assert said == [""]
+
+
+def test_a_mark_of_the_user_reaches_the_diagnosis(monkeypatch):
+    """Whatever begins an epoch, what is judged from samples is judged anew."""
+    seen = []
+    session, _, _ = open_session()
+    monkeypatch.setattr(session._diagnosis, "apply", seen.append)
+
+    session.mark("x")
+
+    assert [type(record) for record in seen] == [Mark]
 
 
 def test_a_control_row_that_differs_is_said_once_and_spoils_the_run(monkeypatch):

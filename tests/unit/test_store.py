@@ -26,6 +26,7 @@ from usv_tui.model import (
 )
 from usv_tui.records import (
     Advised,
+    Baseline,
     BenchError,
     Calibrated,
     Chosen,
@@ -34,6 +35,7 @@ from usv_tui.records import (
     End,
     Fault,
     Gap,
+    Noted,
     Output,
     Paced,
     ProbeClock,
@@ -41,6 +43,7 @@ from usv_tui.records import (
     Skip,
     State,
     Telemetry,
+    Window,
 )
 from usv_tui.report.columns import RATES
 from usv_tui.session.row_store import BIN_NS
@@ -165,9 +168,9 @@ def test_the_rolling_window_can_be_changed():
     """A smaller window forgets sooner; the samples stay."""
     store = fold(fake.start(), fake.row(0, "a"), fake.series(0, [MS] * 50 + [2 * MS] * 10))
 
-    store.window = 10
+    store.apply([Window(BEGIN_NS, 10)])
     assert view(store).rolling.median_s == 2e-3
-    store.window = 1000
+    store.apply([Window(BEGIN_NS, 1000)])
 
     assert view(store).rolling.median_s == 1e-3
     assert view(store).n_all == 60
@@ -613,11 +616,49 @@ def test_a_baseline_that_the_user_chose_is_everybodys():
     """One key makes a row the baseline of all others, across groups, and back."""
     store = fold(fake.start(), group("a", "b", base="a"), group("c", group_name="h", first=2))
 
-    store.baseline = 1
+    store.apply([Baseline(BEGIN_NS, 1)])
     assert baselines(store) == {"a": "b", "b": "", "c": "b"}
-    store.baseline = None
+    store.apply([Baseline(BEGIN_NS, None)])
 
     assert baselines(store) == {"a": "", "b": "a", "c": ""}
+
+
+def test_a_ratio_is_never_shown_against_another_row_than_it_was_found_with():
+    """A new baseline leaves no answer standing that was to the old one, not for a second."""
+    rounds = [block for i in range(900) for block in pair(i)]
+    store = fold(fake.start(), group("a", "b"), fake.phase("measuring"), rounds)
+    before = view(store, 1).ratio
+
+    store.apply([Baseline(store.last_ns, 1)])
+    at_once = view(store, 0)
+    store.apply([block for i in range(900, 1300) for block in pair(i)])
+    later = view(store, 0).ratio
+
+    assert before.ratio == pytest.approx(2, rel=0.01)
+    assert (at_once.baseline_name, at_once.ratio) == ("b", None)
+    assert later.ratio == pytest.approx(0.5, rel=0.01)
+
+
+def pair(round_):
+    """A round of two rows, the second twice as slow, 3 ms long."""
+    noise = 1 + 1e-3 * math.sin(round_ * 1.7)
+    windows = [(0, round(MS * noise)), (1, 2 * MS)]
+    return [fake.block(windows, BEGIN_NS + round_ * 10 * MS, round_=round_, size=2)]
+
+
+def test_a_badge_of_an_epoch_ends_with_it_and_one_of_the_row_stays():
+    """What was judged from samples is of those samples; what set-up found holds for the row."""
+    told = fake.note("CPU-bound", bench=0).notice
+    of_epoch = Noted(msgspec.structs.replace(told, of_epoch=True, at_ns=BEGIN_NS + MS))
+    store = fold(fake.start(), fake.row(0, "a"), fake.note("no flush", bench=0), of_epoch)
+    store.apply(fake.series(0, [MS] * 10))
+    assert view(store).badges == ("no flush", "CPU-bound")
+
+    store.apply([fake.mark("x", BEGIN_NS + NS_PER_S)])
+    assert view(store).badges == ("no flush",)
+
+    store.conclude()  # nothing was counted since the mark: the figures and badges of before
+    assert view(store).badges == ("no flush", "CPU-bound")
 
 
 def test_a_control_row_is_compared_with_what_it_copies():
@@ -627,7 +668,7 @@ def test_a_control_row_is_compared_with_what_it_copies():
         group("a", "b", base="a"),
         fake.row(2, "a (control)", group="g", control_of=0),
     )
-    store.baseline = 1
+    store.apply([Baseline(BEGIN_NS, 1)])
 
     assert baselines(store)["a (control)"] == "a"
     assert [row.control_of for row in store.snapshot(0).rows] == [None, None, 0]

@@ -173,6 +173,21 @@ def test_a_mark_starts_afresh() -> None:
     assert codes(diagnosis) == [(0, "not warmed up")]
 
 
+def test_what_still_holds_after_a_mark_is_told_again() -> None:
+    """A badge ends with its epoch, so that the next one has to earn it anew."""
+    rng = np.random.default_rng(0)
+    diagnosis = session()
+    starved = {"window_ns": 9 * US, "host_ns": 10 * US, "flag": int(Flag.STARVED)}
+    found = []
+    for at_ns in (1, 2):
+        diagnosis.apply(Mark(at_ns, "x", None))
+        diagnosis.apply(block(rng, 300, **starved))
+        found += diagnosis.look(at_ns)
+
+    assert [n.code for n in found] == ["CPU-bound", "CPU-bound"]
+    assert all(n.of_epoch for n in found)
+
+
 def test_the_cache_mode_and_the_work_of_a_row_are_known() -> None:
     """A cold row that moves more bytes than DRAM can is implausible, a warm one is cached."""
     found = []

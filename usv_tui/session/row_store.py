@@ -75,6 +75,8 @@ class RowStore:
         self.drift = Drift()
         self.effect = ClockEffect()
         self.ratio: Ratio | None = None
+        self.ratio_to: int | None = None
+        """The row that this ratio was found against."""
         self.word = StateWord.NONE
         self.energy = EnergyPerCall(None, "")
         self.found: dict[str, str] = {}

@@ -390,13 +390,10 @@ class Store:
             self._refresh()
 
     def _on_baseline(self, record: Baseline) -> None:
-        """What was found against another row is no answer any more."""
         self.baseline = record.bench
         row = self.rows.get(record.bench) if record.bench is not None else None
         words = f"ratios refer to {row.info.name}" if row else "ratios refer to each group's own"
         self._log.line(record.at_ns, "event", words)
-        for each in self.rows.values():
-            each.ratio = None
         if self.has_ended:
             self.conclude()
 
@@ -533,10 +530,11 @@ class Store:
     def analyse(self, now_ns: int, *, is_final: bool = False) -> Analysis:
         """Ask the statistics; once a second is enough. The answers stand in the next snapshot."""
         tick_ns = float(self._timer.resolution_ns or 0) if self._timer else 0.0
-        rows = []
-        for row in self.rows.values():
+        against: dict[int, int | None] = {}
+        for bench, row in self.rows.items():
             base = self.baseline_of(row)
-            rows.append(row.data(base.info.bench if base else None, tick_ns))
+            against[bench] = None if base is None else base.info.bench
+        rows = [row.data(against[bench], tick_ns) for bench, row in self.rows.items()]
         locked = self._clocks.in_force_mhz
         epoch_ns = self._epoch_ns
         analysis = self._analyst.update(
@@ -551,7 +549,7 @@ class Store:
         for bench, found in analysis.rows.items():
             row = self.rows[bench]
             row.word, row.drift, row.effect = found.word, found.drift, found.effect
-            row.ratio = found.ratio
+            row.ratio, row.ratio_to = found.ratio, against[bench]
             row.found = {}
             if found.modes is not None:
                 row.found["two modes"] = "2 modes"
@@ -971,7 +969,7 @@ class Store:
             word=row.word,
             drift=row.drift,
             effect=row.effect,
-            ratio=row.ratio if base is not None else None,
+            ratio=row.ratio if base is not None and row.ratio_to == base.info.bench else None,
             is_baseline=base is None and info.parent is None,
             baseline_name=base.info.name if base is not None else "",
             flops=info.flops,
