@@ -80,6 +80,23 @@ class RowState(StrEnum):
     STUCK = "stuck"
 
 
+class RunPhase(StrEnum):
+    """What the worker as a whole does."""
+
+    STARTING = "starting"
+    IMPORTING = "importing"
+    PRIMING = "priming"
+    TUNING = "tuning"
+    WARMING = "warming"
+    MEASURING = "measuring"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+AT_WORK = (RunPhase.WARMING, RunPhase.MEASURING)
+"""Rows are being timed."""
+
+
 class CacheMode(StrEnum):
     """What the caches hold when a window opens."""
 

@@ -27,6 +27,7 @@ from usv_tui.model import (
     Reading,
     RowState,
     RunConfig,
+    RunPhase,
     Sample,
     Size,
     TimerInfo,
@@ -71,13 +72,19 @@ class Chosen(Record, tag="chosen", frozen=True):
 
 
 class Progress(Record, tag="progress", frozen=True):
-    """What the worker as a whole does: importing, priming, warming, measuring, paused, ended."""
+    """What the worker as a whole does."""
 
     at_ns: Ns
     phase: str
+    """A `RunPhase`; a later version may have others."""
     detail: str = ""
     is_failure: bool = False
     """It ended with something left undone that no row's error tells of."""
+
+    @property
+    def is_end(self) -> bool:
+        """True for the last one of a worker."""
+        return self.phase == RunPhase.ENDED
 
 
 class Fault(Record, tag="fault", frozen=True):

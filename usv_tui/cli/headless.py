@@ -5,6 +5,7 @@ from typing import IO
 
 from usv_tui import plain
 from usv_tui.errors import ExitCode
+from usv_tui.model import AT_WORK
 from usv_tui.session.controller import LiveSession
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.signals import Signals
@@ -56,7 +57,7 @@ class Narration:
                     continue
                 mark = "|" if line.kind == "out" else "*"
                 self._say(snapshot, f"{mark} {line.text}", line.at_ns)
-        if snapshot.at_ns < self._next_ns or snapshot.phase not in ("warming", "measuring"):
+        if snapshot.at_ns < self._next_ns or snapshot.phase not in AT_WORK:
             return
         early = snapshot.elapsed_s < 10
         self._next_ns = snapshot.at_ns + (_FIRST_LINES_NS if early else _LINES_NS)

@@ -37,7 +37,17 @@ from usv_tui.engine.where import Where
 from usv_tui.engine.window import DEFAULT_S
 from usv_tui.errors import UsageError, one_line
 from usv_tui.gate import STOOD_NS, Gate
-from usv_tui.model import BenchInfo, Benchmark, CacheMode, Flag, Notice, RowState, RunConfig, Suite
+from usv_tui.model import (
+    BenchInfo,
+    Benchmark,
+    CacheMode,
+    Flag,
+    Notice,
+    RowState,
+    RunConfig,
+    RunPhase,
+    Suite,
+)
 from usv_tui.records import (
     AnyRecord,
     Bench,
@@ -246,7 +256,7 @@ class Runner:
         self._drain(wait=True)
         if self._is_measuring:
             self._give_first_calls()
-        self._progress("ended", self._stop_reason)
+        self._progress(RunPhase.ENDED, self._stop_reason)
         return self._stop_reason
 
     def _used_ns(self) -> int:
@@ -282,7 +292,7 @@ class Runner:
 
     def _prepare(self) -> None:
         self._announce()
-        self._progress("priming")
+        self._progress(RunPhase.PRIMING)
         results: dict[int, Any] = {}
         for row in self._rows:
             self._take_commands()
@@ -558,7 +568,7 @@ class Runner:
             return
         self._gate.unman()
         if config.target_window_s is None and config.inner is None:
-            self._progress("tuning", "the length of a window")
+            self._progress(RunPhase.TUNING, "the length of a window")
             choice = choose_window(
                 self._timer,
                 rows,
@@ -668,7 +678,7 @@ class Runner:
         self._reschedule()
 
     def _warm_up_rows(self, began_ns: int) -> None:
-        self._progress("warming")
+        self._progress(RunPhase.WARMING)
         self._reschedule()
         for row in self._live_rows():
             self._state(row, RowState.WARMING)
@@ -696,7 +706,7 @@ class Runner:
         if self._stop_reason:
             return
         self._is_measuring = True
-        self._progress("measuring")
+        self._progress(RunPhase.MEASURING)
         limit_s = self._config.max_time_s
         self._limit_ns = None if limit_s is None else began_ns + round(limit_s * NS_PER_S)
         for row in self._live_rows():
@@ -1018,7 +1028,7 @@ class Runner:
     def _pause(self) -> None:
         self._drain(wait=True)
         start_ns = self._time.now_ns()
-        self._progress("paused")
+        self._progress(RunPhase.PAUSED)
         self._gate.unman()
         while self._is_paused and not self._stop_reason:
             self._wake.clear()
@@ -1030,7 +1040,7 @@ class Runner:
         self._emit(Gap(start_ns, now_ns, "paused"))
         self._ramp_until_ns = now_ns + _RAMP_NS
         if not self._stop_reason:
-            self._progress("warming" if self._is_warming else "measuring")
+            self._progress(RunPhase.WARMING if self._is_warming else RunPhase.MEASURING)
 
     def _rest(self, wait_ns: int) -> None:
         """The pace's idle time; commands and the end of the run cut it short."""
@@ -1049,7 +1059,7 @@ class Runner:
         self._gate.man()
         self._emit(Gap(start_ns, self._time.now_ns(), f"pace {self._pace.spec}"))
         if is_long:
-            self._progress("warming" if self._is_warming else "measuring")
+            self._progress(RunPhase.WARMING if self._is_warming else RunPhase.MEASURING)
 
     def _cool_down(self) -> None:
         """Stand still until it is cool, and say what is waited for; give up after two minutes."""
@@ -1073,7 +1083,7 @@ class Runner:
             self._take_commands()
         self._gate.man()
         self._emit(Gap(start_ns, now(), f"pace {self._pace.spec}"))
-        self._progress("warming" if self._is_warming else "measuring")
+        self._progress(RunPhase.WARMING if self._is_warming else RunPhase.MEASURING)
 
     # -- commands
 

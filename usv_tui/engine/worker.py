@@ -29,7 +29,7 @@ from usv_tui.engine.runner import LeftBehind, Resumed, Runner
 from usv_tui.engine.where import Where
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError, one_line
 from usv_tui.gate import Gate
-from usv_tui.model import Notice, RunConfig, Suite, WorkRequest
+from usv_tui.model import Notice, RunConfig, RunPhase, Suite, WorkRequest
 from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
 from usv_tui.suite.discovery import load_suite, select_rows
 from usv_tui.telemetry.identity import device_facts
@@ -92,7 +92,7 @@ def work(
         reason = " ".join(f"internal error: {type(error).__name__}: {error}".split())
         hint = "please report this with the traceback"
         emit(Fault(clock.now_ns(), int(ExitCode.WORKER_LOST), reason, hint, text))
-    emit(Progress(clock.now_ns(), "ended", reason))
+    emit(Progress(clock.now_ns(), RunPhase.ENDED, reason))
     gate.unman()
 
 
@@ -117,7 +117,7 @@ def _work(
     if prepared is not None and prepared.suite is not None:
         suite = select_rows(prepared.suite, request.select)
     else:
-        emit(Progress(clock.now_ns(), "importing", request.path))
+        emit(Progress(clock.now_ns(), RunPhase.IMPORTING, request.path))
         suite = load_suite(request.path, device, request.select or None)
         leave_if_copy()
     _tell_distortions(emit, clock)
@@ -202,7 +202,7 @@ def choose_device(
     kind, colon, number = wanted.partition(":")
     if not _IS_KIND(kind) or (colon and not number.isdecimal()) or kind in _NO_KINDS:
         raise _no_such(wanted)
-    emit(Progress(clock.now_ns(), "importing", "torch"))
+    emit(Progress(clock.now_ns(), RunPhase.IMPORTING, "torch"))
     silence_deprecation()
     try:
         torch = importlib.import_module("torch")

@@ -14,7 +14,7 @@ from usv_tui.diagnosis.roofline import roofline_from
 from usv_tui.diagnosis.while_running import Diagnosis
 from usv_tui.errors import ExitCode
 from usv_tui.gate import Gate
-from usv_tui.model import Notice, RunConfig
+from usv_tui.model import Notice, RunConfig, RunPhase
 from usv_tui.records import (
     SCHEMA,
     AnyRecord,
@@ -292,7 +292,7 @@ class LiveSession:
                 self.desk.on_advice(self.store.advice)
 
     def _look_at_goal(self, now_ns: int) -> None:
-        is_due = now_ns - self._goal_ns > NS_PER_S and self.store.phase == "measuring"
+        is_due = now_ns - self._goal_ns > NS_PER_S and self.store.phase == RunPhase.MEASURING
         if self.goal is None or self.outcome is not None or not is_due:
             return
         self._goal_ns = now_ns
@@ -402,7 +402,7 @@ class LiveSession:
 
     def _find_baseline(self, now_ns: int) -> None:
         wanted = self._wanted_baseline
-        if wanted is None or self.store.phase in ("starting", "importing"):
+        if wanted is None or self.store.phase in (RunPhase.STARTING, RunPhase.IMPORTING):
             return
         self._wanted_baseline = None
         names = {row.info.name: bench for bench, row in self.store.rows.items()}
@@ -479,7 +479,7 @@ class LiveSession:
             complete = self.store.has_ended and self.fault is None and is_over and not reason
             why = reason or self.store.stop_reason or "quit"
             if not self.store.has_ended:
-                self._take([Progress(self._time.now_ns(), "ended", why)])
+                self._take([Progress(self._time.now_ns(), RunPhase.ENDED, why)])
             if self.has_samples:
                 self._act(self._time.now_ns(), is_final=True)
             self._take(self._told_faults)

@@ -24,7 +24,7 @@ from usv_tui.engine.where import Where, row_of, stack_of
 from usv_tui.engine.worker import Emit, Prepared, work
 from usv_tui.errors import ExitCode
 from usv_tui.gate import Gate
-from usv_tui.model import Notice, WorkRequest
+from usv_tui.model import Notice, RunPhase, WorkRequest
 from usv_tui.records import AnyRecord, Command, Fault, Noted, Output, Progress
 from usv_tui.shelter import sheltered
 from usv_tui.timesource import MonotonicTime, TimeSource
@@ -203,7 +203,7 @@ class ChildSource:
         now_ns = self._time.now_ns()
         code = int(ExitCode.WORKER_LOST)
         self._queue.append(Fault(now_ns, code, message, hint, text))
-        self._queue.append(Progress(now_ns, "ended", message))
+        self._queue.append(Progress(now_ns, RunPhase.ENDED, message))
 
     def _read_all(self) -> None:
         while True:
@@ -211,7 +211,7 @@ class ChildSource:
             if data is None:
                 break
             records = _records.decode(data)
-            self._has_ended |= any(isinstance(r, Progress) and r.phase == "ended" for r in records)
+            self._has_ended |= any(isinstance(r, Progress) and r.is_end for r in records)
             self._queue.extend(records)
         code = self._process.wait()
         if not self._has_ended and not self._is_closing and self.loss is None:

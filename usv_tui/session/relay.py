@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from usv_tui.errors import ExitCode
-from usv_tui.model import EXCLUDED, BenchInfo, Notice, RowState, WorkRequest
+from usv_tui.model import AT_WORK, EXCLUDED, BenchInfo, Notice, RowState, RunPhase, WorkRequest
 from usv_tui.records import (
     AnyRecord,
     Bench,
@@ -119,12 +119,12 @@ class Relay:
 
     def _progress(self, record: Progress) -> list[AnyRecord]:
         before: list[AnyRecord] = []
-        if record.phase in ("warming", "measuring"):
+        if record.phase in AT_WORK:
             self._began_ns = self._began_ns or record.at_ns
             if self._gap is not None:
                 (from_ns, why), self._gap = self._gap, None
                 before.append(Gap(from_ns, record.at_ns, why))
-        elif record.phase == "ended":
+        elif record.phase == RunPhase.ENDED:
             if self._fatal is not None:
                 return []
             self._is_over = True
@@ -239,7 +239,7 @@ class Relay:
 
     def _end(self, now_ns: int, reason: str) -> list[AnyRecord]:
         self._is_over = True
-        return [Progress(now_ns, "ended", reason)]
+        return [Progress(now_ns, RunPhase.ENDED, reason)]
 
     def _fail(self, now_ns: int, loss: Loss) -> list[AnyRecord]:
         self._is_given_up = True
@@ -270,7 +270,7 @@ class Relay:
             return why_not
         self._carrier.close(_RENEW_S)
         for record in self._carrier.drain():
-            if not (isinstance(record, Progress) and record.phase == "ended"):
+            if not (isinstance(record, Progress) and record.is_end):
                 self._more += self._pass_on(record)
         now_ns = self._time.now_ns()
         self._fatal, self._is_over, self._is_given_up = None, False, False

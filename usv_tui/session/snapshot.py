@@ -20,6 +20,7 @@ from usv_tui.model import (
     Reading,
     RowState,
     RunConfig,
+    RunPhase,
     Skipped,
     StateWord,
     TimerInfo,
@@ -140,8 +141,7 @@ class Snapshot:
     clocks_during: ClockState = field(default_factory=ClockState)
     """The lock of ours that was in force while the current epoch was measured, also after it was
     given back; UNKNOWN when there was none."""
-    phase: str = "starting"
-    """starting, importing, priming, warming, measuring, paused, ended."""
+    phase: str = RunPhase.STARTING
     phase_detail: str = ""
     pace: str = "steady"
     elapsed_s: float = 0.0

@@ -28,6 +28,7 @@ from usv_tui.model import (
     Reading,
     RowState,
     RunConfig,
+    RunPhase,
     Skipped,
     TimerInfo,
     reason_words,
@@ -153,8 +154,8 @@ class Store:
         self._clocks_during = ClockState()
         """The last state of a lock of ours in this epoch."""
         self._advice = Advice()
-        self._phase = ("starting", "")
-        self._last_phase = "starting"
+        self._phase: tuple[str, str] = (RunPhase.STARTING, "")
+        self._last_phase: str = RunPhase.STARTING
         self._pace: str | None = None
         self.is_whole = True
         """False for a file that lacks a part of its session, or holds more than one."""
@@ -200,7 +201,7 @@ class Store:
         now_ns = self.last_ns
         self._beat_ns = now_ns - (now_ns - self.start_ns) % BEAT_NS + BEAT_NS
         self._refresh()
-        if now_ns < self._look_ns or self.phase != "measuring":
+        if now_ns < self._look_ns or self.phase != RunPhase.MEASURING:
             return
         age_ns = now_ns - self._epoch_ns
         self._look_ns = self._beat_ns - BEAT_NS + min(max(BEAT_NS, age_ns // _SLOWER), _SLOWEST_NS)
@@ -373,17 +374,17 @@ class Store:
         self._clocks = state
         if state.is_unmet:
             return  # a notice has said why
-        if self._phase[0] != "ended" or self._clocks_during.locked_mhz is not None:
+        if self._phase[0] != RunPhase.ENDED or self._clocks_during.locked_mhz is not None:
             evidence = f" ({state.evidence})" if state.evidence else ""
             words = f"{clock_words(state)}{evidence}{cost_words(state)}"
             self._log.line(record.at_ns, "event", f"clocks: {words}")
 
     def _on_progress(self, record: Progress) -> None:
-        if record.phase != self._phase[0] and not (record.phase == "ended" and self._fault):
+        if record.phase != self._phase[0] and not (record.phase == RunPhase.ENDED and self._fault):
             self._log.line(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
         self._phase = (record.phase, record.detail)
         self.failed = self.failed or record.is_failure
-        if record.phase == "ended":
+        if record.phase == RunPhase.ENDED:
             self.conclude()
         else:
             self._last_phase = record.phase
@@ -757,7 +758,7 @@ class Store:
     @property
     def has_ended(self) -> bool:
         """True after the worker's last record, or the session's."""
-        return self._end is not None or self._phase[0] == "ended"
+        return self._end is not None or self._phase[0] == RunPhase.ENDED
 
     @property
     def is_complete(self) -> bool:
@@ -769,7 +770,7 @@ class Store:
         """Why it ended."""
         if self._end is not None:
             return self._end.reason
-        return self._phase[1] if self._phase[0] == "ended" else ""
+        return self._phase[1] if self._phase[0] == RunPhase.ENDED else ""
 
     def series(self, bench: int, from_ns: int, to_ns: int, limit: int = 20_000) -> Series:
         """The samples of a row in a stretch of time; evenly thinned to about `limit` points."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from usv_tui.clocks.target import nearest_supported
 from usv_tui.errors import ClockError, ClockRefused, UsageError
-from usv_tui.model import EXCLUDED, Flag
+from usv_tui.model import EXCLUDED, Flag, RunPhase
 from usv_tui.records import Visit
 from usv_tui.session.row_store import RowStore
 from usv_tui.session.snapshot import FloatArray
@@ -106,7 +106,7 @@ class Sweep:
             if state.reason or store.has_ended:
                 self._give_up(state.reason or "nothing is known of the clocks")
             return []
-        if store.phase != "measuring":
+        if store.phase != RunPhase.MEASURING:
             return []
         try:
             steps = clocks_of(self.plan, state.supported_mhz)

@@ -1,7 +1,7 @@
 """Calls that do not return: told while they last, and given up when they have lasted too long."""
 
 from usv_tui.errors import ExitCode
-from usv_tui.model import Notice, RowState, RunConfig
+from usv_tui.model import AT_WORK, Notice, RowState, RunConfig, RunPhase
 from usv_tui.records import AnyRecord, BenchError, Gap, Noted, Output, Progress, State
 from usv_tui.session.live import Loss
 from usv_tui.session.relay import Relay
@@ -12,7 +12,6 @@ STUCK_NS = 10 * NS_PER_S
 """A call is told when it has lasted this long, and again whenever that has doubled."""
 _OVERDUE_NS = 3 * NS_PER_S
 """How long after its limit a run waits for the call that it is in."""
-_MEASURING = ("warming", "measuring")
 _HINT = "--row-timeout S gives it more"
 
 
@@ -43,13 +42,13 @@ class Watchdog:
     def look(self, now_ns: int, *, is_paused: bool, is_due: bool) -> list[AnyRecord]:
         """What there is to say; `is_due` when the run has its goal."""
         phase = self._store.phase
-        if phase in _MEASURING and not is_paused:
+        if phase in AT_WORK and not is_paused:
             return self._at_hang(now_ns) + self._at_overdue(now_ns, is_due=is_due)
         records = self._back(now_ns)
         quiet_ns = now_ns - self._heard_ns
-        if phase == "importing":
+        if phase == RunPhase.IMPORTING:
             return records + self._at_import(now_ns, quiet_ns)
-        if phase == "priming":
+        if phase == RunPhase.PRIMING:
             return records + self._at_preparing(now_ns, quiet_ns)
         return records
 
@@ -152,7 +151,7 @@ class Watchdog:
             BenchError(now_ns, bench, "hang", f"hang: {what}")
             for bench in self._source.current() or ()
         ]
-        return [*records, Progress(now_ns, "ended", f"time over, {what}", is_failure=True)]
+        return [*records, Progress(now_ns, RunPhase.ENDED, f"time over, {what}", is_failure=True)]
 
 
 def _call(state: RowState) -> str:

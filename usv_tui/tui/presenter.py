@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from textual.strip import Strip
 
 from usv_tui import plain
+from usv_tui.model import RunPhase
 from usv_tui.records import Command
 from usv_tui.report.columns import SETS, TAILS, WHOLE, WINDOW
 from usv_tui.report.table import one_row
@@ -73,7 +74,7 @@ class Presenter:
     @property
     def has_ended(self) -> bool:
         """True when nothing more will be measured."""
-        return self.snapshot.phase == "ended" or self._controller.store.has_ended
+        return self.snapshot.phase == RunPhase.ENDED or self._controller.store.has_ended
 
     def refresh(self, now_ns: int) -> None:
         """Take a new snapshot."""

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from rich.style import Style
 from textual.strip import Strip
 
-from usv_tui.model import ClockHold
+from usv_tui.model import ClockHold, RunPhase
 from usv_tui.report.wording.rows import clock_words
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.tui import text
@@ -81,12 +81,12 @@ def _mode(scene: Scene) -> tuple[str, Style]:
     simulated = "SIMULATED " if snapshot.simulated else ""
     if scene.is_frozen:
         return f"{simulated}FROZEN +{scene.waiting:,} samples, f goes on", bold
-    if snapshot.phase == "measuring":
+    if snapshot.phase == RunPhase.MEASURING:
         word = "SOLO" if scene.view.solo else "LIVE"
         return f"{simulated}{word}", bold
-    if snapshot.phase == "paused":
+    if snapshot.phase == RunPhase.PAUSED:
         return f"{simulated}PAUSED, space goes on", bold
-    if snapshot.phase == "ended":
+    if snapshot.phase == RunPhase.ENDED:
         why = look.text(snapshot.stop_reason)
         return f"{simulated}ENDED{': ' + why if why else ''}", bold
     detail = look.text(snapshot.phase_detail)

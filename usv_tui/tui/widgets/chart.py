@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from rich.style import Style
 from textual.strip import Strip
 
+from usv_tui.model import RunPhase
 from usv_tui.session.snapshot import BinSeries, FloatArray, RowView, Series
 from usv_tui.tui import text
 from usv_tui.tui.view import Scene, TimeAxis
@@ -399,7 +400,7 @@ def time_axis(scene: Scene, axis: TimeAxis, width: int) -> Strip:
     if room < 4:
         return text.blank(width, look.base)
     cells = [" "] * room
-    is_ended = scene.snapshot.phase == "ended"
+    is_ended = scene.snapshot.phase == RunPhase.ENDED
     now = "end" if is_ended else "frozen" if scene.is_frozen else "now"
     _place(cells, room - len(now), now)
     _place(cells, 0, f"-{span_text(axis.span_s)}")
