@@ -108,9 +108,10 @@ def test_identical_rows_watched_after_every_round(
         d = make(np.random.default_rng(seed), rounds)
         tracker = PairTracker()
         looks = [*range(20, 60), *range(60, rounds, 4), rounds]
-        tracker.add(d[:20])
+        slow = np.arange(rounds) * 1_000_000_000
+        tracker.add(d[:20], None, slow[:20])
         for i, end in pairwise(looks):
-            tracker.add(d[i:end])
+            tracker.add(d[i:end], None, slow[i:end])
             found = tracker.ratio(band=0.0, resolution=resolution).answer
             if found in (Answer.FASTER, Answer.SLOWER):
                 wrong += 1
@@ -393,3 +394,16 @@ def test_identical_rows_are_seldom_said_to_move() -> None:
             said += tracker.ratio().moves
 
     assert said <= 0.01 * 50 * 40
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_rounding_does_not_decide_what_is_a_straggler(share: float) -> None:
+    """Rounds of two values have the same interval however they are rounded."""
+    rng = np.random.default_rng(17)
+    d = np.where(rng.random(1000) < share, 0.02, 0.0)
+    exact = paired_ratio(d)
+
+    for size in (1e-134, 1e-17, 1e-12):
+        found = paired_ratio(d + size * rng.standard_normal(d.size))
+        assert found.ratio == pytest.approx(exact.ratio, abs=1e-8)
+        assert pairs.half_width(found) == pytest.approx(pairs.half_width(exact), rel=1e-3)

@@ -16,6 +16,8 @@ from usv_tui.stats.basics import MAD_TO_SD, FloatArray, correlation_time, median
 CLIP_SDS = 5.0
 """Values further out than this count as being there: nearly a mean on normal noise, nearly a median
 on stragglers."""
+FINEST = 1e-6
+"""Deviations (of log ratios) below this are ties: rounding is no scale."""
 BESIDE = 7
 """Neighbours whose median is the level that stragglers are told from."""
 TAU_CAUTION = 0.9
@@ -79,7 +81,9 @@ def clipped(values: FloatArray, resolution: float = 0.0) -> FloatArray:
     steps.
     """
     deviation = values - _level(values)
-    scale = MAD_TO_SD * median(np.abs(deviation)) or float(deviation.std())
+    scale = MAD_TO_SD * median(np.abs(deviation))
+    if scale < FINEST:
+        scale = float(deviation.std())
     limit = max(CLIP_SDS * scale, 4 * resolution)
     return np.asarray(values - deviation + np.clip(deviation, -limit, limit), np.float64)
 

@@ -168,8 +168,7 @@ class PairTracker:
         at_clock = clock_ratio(d, self.log_mhz, safe) if found.moves(band) else None
         ratio = told_ratio(found._replace(half=told), self.total, band, resolution)
         said = safe.answer(band)
-        limited = is_limited or float(self.log_mhz.std()) > LEAST_CLOCK_SD
-        is_short = self._watch.seconds < needed_s(found.centre, is_limited=limited)
+        is_short = not self._watch.is_enough and self._is_early(found.centre, is_limited=is_limited)
         if is_short and not is_last and said in SAID:
             said = Answer.UNDECIDED
         short = SHORT_RUN if is_short and said is Answer.UNDECIDED else ""
@@ -177,6 +176,11 @@ class PairTracker:
         return msgspec.structs.replace(
             ratio, answer=said, at_clock=at_clock, is_short=is_short, note=note
         )
+
+    def _is_early(self, log_ratio: float, *, is_limited: bool) -> bool:
+        """So near to 1, where slow modes and clocks may fake it, more time must have passed."""
+        moves = float(self.log_mhz.std()) > LEAST_CLOCK_SD
+        return self._watch.seconds < needed_s(log_ratio, is_limited=is_limited or moves)
 
     def _eased(self, half: float) -> float:
         """At most half as much again, or as much less as the new rounds can bring about."""

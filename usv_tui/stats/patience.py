@@ -30,14 +30,24 @@ def needed_s(log_ratio: float, *, is_limited: bool) -> float:
 
 
 class Watch:
-    """The time for which rounds have been watched, gaps in it not counted."""
+    """The time for which rounds have been watched, gaps in it not counted.
+
+    Once it suffices for every answer it is counted no further.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._last_ns: int | None = None
 
+    @property
+    def is_enough(self) -> bool:
+        """No answer needs to be watched for longer."""
+        return self.seconds >= LIMITED_S
+
     def add(self, rounds: int, t_ns: IntArray | None) -> None:
         """So many further rounds, and when each began if that is known."""
+        if self.is_enough:
+            return
         if t_ns is None:
             self.seconds += rounds * ROUND_S
         elif rounds:

@@ -27,6 +27,8 @@ class Family(NamedTuple):
     make: Callable[[Generator, int], Rounds]
     resolution: float | None = None
     """The timer's relative step where it limits."""
+    is_limited: bool = False
+    """The sensors tell of a power or thermal limit."""
 
 
 def still(make: Callable[[Generator, int], np.ndarray], **options: float) -> Family:
@@ -56,7 +58,7 @@ def clocked(
         level = -exponents_apart * clock(rng, n)
         return Rounds(level + independent(rng, n, white), level)
 
-    return Family(rounds)
+    return Family(rounds, is_limited=True)
 
 
 def independent(rng: Generator, n: int, sd: float) -> np.ndarray:
@@ -123,6 +125,47 @@ def ar(phi: float, sd: float = 0.01) -> Callable[[Generator, int], np.ndarray]:
     return lambda rng, n: sd * noise.ar1_normal(rng, n, phi)
 
 
+def ou(rounds: float, sd: float = 0.01) -> Callable[[Generator, int], np.ndarray]:
+    """An Ornstein-Uhlenbeck path with a time constant of so many rounds."""
+    return ar(math.exp(-1 / rounds), sd)
+
+
+def sawtooth(period: int, swing: float = 0.04) -> Callable[[Generator, int], np.ndarray]:
+    """A clock that falls steadily and jumps back."""
+    return lambda rng, n: swing * ((np.arange(n) / period + rng.random()) % 1 - 0.5)
+
+
+def triangle(period: int, swing: float = 0.04) -> Callable[[Generator, int], np.ndarray]:
+    """A clock that falls and rises steadily."""
+    return lambda rng, n: (
+        swing * (np.abs(2 * ((np.arange(n) / period + rng.random()) % 1) - 1) - 0.5)
+    )
+
+
+def telegraph(dwell: int, gap: float) -> Family:
+    """A level that jumps between two values."""
+
+    def path(rng: Generator, n: int) -> np.ndarray:
+        return gap * ((np.cumsum(rng.random(n) < 1 / dwell) + rng.integers(2)) % 2 - 0.5)
+
+    return correlated(path, 0.003)
+
+
+def pink(power: float, sd: float = 0.01, white: float = 0.0) -> Family:
+    """1/f noise of some exponent, perhaps under independent noise."""
+    return correlated(lambda r, n: noise.pink(r, n, sd, power), white)
+
+
+def changed(at: float, gap: float = 0.02) -> Family:
+    """One level up to a share of the run, another after it: only the rounds so far are known."""
+
+    def rounds(rng: Generator, n: int) -> Rounds:
+        level = gap * (np.arange(n) >= at * n)
+        return Rounds(level + independent(rng, n, 0.003), level)
+
+    return Family(rounds)
+
+
 def sticky(dwell: int) -> Family:
     """One of two rows has two modes 4 % apart that it keeps for `dwell` rounds on average."""
     return correlated(lambda r, n: np.log(noise.sticky(r, n, 0.003, dwell)), 0.003)
@@ -148,10 +191,6 @@ TUNED_ON = {
     "1/f": correlated(lambda r, n: noise.pink(r, n, 0.01)),
     "exponents .5 apart, slow dither": clocked(ar(0.995, 0.012), 0.5),
     "exponents .5 apart, cap moves": clocked(lambda r, n: steps(r, n, 300, 0.02), 0.5),
-}
-"""Families that were looked at while thresholds were chosen."""
-
-HELD_OUT = {
     "Laplace": still(lambda r, n: np.exp(r.laplace(0, 0.003, n))),
     "three modes, sticky 40": correlated(hops, 0.003),
     "tick 0.1 us on 3 us": ticked(0.1e-6, 3e-6),
@@ -162,6 +201,42 @@ HELD_OUT = {
     "exponents .4 apart, clock hops": clocked(hops, 0.4),
     "exponents .9 apart, cap moves fast": clocked(lambda r, n: steps(r, n, 60, 0.02), 0.9),
     "exponents .2 apart, slow dither": clocked(ar(0.998, 0.015), 0.2),
+    "sticky 30": sticky(30),
     "sticky 40": sticky(40),
+    "sticky 60": sticky(60),
+    "sticky 150": sticky(150),
+    "1/f^0.8": pink(0.8),
+    "1/f^1.2": pink(1.2),
+    "1/f under white": pink(1.0, 0.005, 0.005),
+    "wander of 0.5 s": correlated(ou(50)),
+    "wander of 3 s": correlated(ou(300)),
+    "wander of 10 s, 0.5 %": correlated(ou(1000, 0.005), 0.003),
+    "telegraph 80, 1 %": telegraph(80, 0.01),
+    "telegraph 120, 6 %": telegraph(120, 0.06),
+    "exponents .3 apart, sawtooth 4 s": clocked(sawtooth(400), 0.3),
+    "exponents .7 apart, sawtooth 9 s": clocked(sawtooth(900), 0.7),
+    "exponents .6 apart, cap moves": clocked(lambda r, n: steps(r, n, 150, 0.02), 0.6),
+}
+"""Families that were looked at while thresholds were chosen."""
+
+HELD_OUT = {
+    "Student t, 5": still(lambda r, n: np.exp(0.003 * r.standard_t(5, n))),
+    "tick 0.2 us on 9 us": ticked(0.2e-6, 9e-6),
+    "AR .8": correlated(ar(0.8)),
+    "AR .985 under as much white": correlated(ar(0.985, 0.005), 0.0035),
+    "sticky 50": sticky(50),
+    "sticky 120": sticky(120),
+    "telegraph 90, 3 %": telegraph(90, 0.03),
+    "telegraph 25, 5 %": telegraph(25, 0.05),
+    "1/f^0.9": pink(0.9),
+    "1/f^1.5": pink(1.5),
+    "1/f^0.6 under white": pink(0.6, 0.004, 0.003),
+    "wander of 1.5 s": correlated(ou(150)),
+    "wander of 6 s, 0.6 %": correlated(ou(600, 0.006), 0.003),
+    "2 % at a third of the run": changed(1 / 3),
+    "exponents .4 apart, triangle 7 s": clocked(triangle(700), 0.4),
+    "exponents .7 apart, sawtooth 6 s": clocked(sawtooth(600), 0.7),
+    "exponents .8 apart, dither": clocked(ou(80, 0.015), 0.8),
+    "exponents .4 apart, cap moves": clocked(lambda r, n: steps(r, n, 200, 0.02), 0.4),
 }
 """Families that were made when the thresholds stood, and changed none."""

@@ -32,10 +32,14 @@ def ratio_noise(size: Size) -> None:
             one.append((name, *one_look(family, k, size.runs)))
             live.append((name, *any_look(family, k, size.runs)))
         print(f"### Ratio of equal rows, one look, {size.runs} runs each: {title}\n")
-        head = [f"{n} rounds: {what}" for n in (1000, LONGEST) for what in ("given", "covers", "±")]
+        head = [
+            f"{n} rounds: {what}"
+            for n in (1000, LONGEST)
+            for what in ("given", "covers the rounds so far", "covers the long run", "±")
+        ]
         table(("noise", *head), one)
         print(
-            f"### Ratio of equal rows, {LONGEST // SECOND} looks {SECOND} rounds apart, "
+            f"### Ratio of equal rows, {LONGEST // SECOND} looks {SECOND} rounds (1 s) apart, "
             f"{size.runs} runs each: {title}\n"
         )
         table(
@@ -43,6 +47,7 @@ def ratio_noise(size: Size) -> None:
                 "noise",
                 "ever faster/slower, not true of the rounds so far",
                 "not true in the long run",
+                "ever an answer whose interval misses the long run",
                 "looks: same",
                 "still moves",
                 "not enough data",
@@ -53,47 +58,57 @@ def ratio_noise(size: Size) -> None:
 
 
 def one_look(family: Family, k: int, runs: int) -> list[str]:
-    """Share of runs with enough independent rounds, and how many of their intervals hold 1."""
+    """Share of runs with enough independent rounds, and how many of their intervals hold."""
     cells = []
     for n in (1000, LONGEST):
-        hits, widths = 0, []
+        so_far, long_run, widths = 0, 0, []
         for run in range(runs):
-            made = family.make(rng_for(1, k, n, run), n)
+            made = family.make(rng_for(21, k, n, run), n)
             r = pairs.paired_ratio(made.d, any_time=False, resolution=family.resolution)
             if (r.n_eff or 0) < pairs.MIN_EFFECTIVE or r.moves:
                 continue
-            hits += (r.low or 1) <= 1 <= (r.high or 1)
+            so_far += holds(r, float(made.level.mean()))
+            long_run += holds(r, 0.0)
             widths.append(pairs.half_width(r) or math.nan)
+        given = len(widths)
         width = f"{100 * float(np.median(widths)):.3f} %" if widths else "-"
-        cells += [percent(len(widths), runs, 0), wilson(hits, len(widths)), width]
+        cells += [percent(given, runs, 0), wilson(so_far, given), wilson(long_run, given), width]
     return cells
+
+
+def holds(ratio: pairs.Ratio, log_truth: float) -> bool:
+    """The interval holds the truth."""
+    return (ratio.low or 1) <= math.exp(log_truth) <= (ratio.high or 1)
 
 
 def any_look(family: Family, k: int, runs: int) -> list[str]:
     """What is said over a run, and how often it is ever wrong."""
-    wrong = [0, 0]
+    wrong = np.zeros(3, int)
     said: Counter[Answer] = Counter()
     change = 1.0
     for run in range(runs):
-        made = family.make(rng_for(2, k, run), LONGEST)
+        made = family.make(rng_for(22, k, run), LONGEST)
         so_far = np.cumsum(made.level) / np.arange(1, LONGEST + 1)
-        tracker, last, seen = PairTracker(), None, [False, False]
+        tracker, last, seen = PairTracker(), None, np.zeros(3, bool)
         for end in range(SECOND, LONGEST + 1, SECOND):
             tracker.add(made.d[end - SECOND : end])
-            r = tracker.ratio(resolution=family.resolution)
+            r = tracker.ratio(resolution=family.resolution, is_limited=family.is_limited)
             said[r.answer] += 1
             sign = {Answer.FASTER: -1, Answer.SLOWER: 1}.get(r.answer, 0)
-            seen[0] |= sign != 0 and sign * so_far[end - 1] < math.log1p(pairs.BAND)
-            seen[1] |= sign != 0
+            differs = sign != 0
+            seen |= [
+                differs and sign * so_far[end - 1] < math.log1p(pairs.BAND),
+                differs,
+                (differs or r.answer is Answer.SAME) and not holds(r, 0.0),
+            ]
             width = pairs.half_width(r)
             if width and last:
                 change = max(change, width / last, last / width)
             last = width
-        wrong = [w + s for w, s in zip(wrong, seen, strict=True)]
+        wrong += seen
     looks = said.total()
     return [
-        wilson(wrong[0], runs),
-        wilson(wrong[1], runs),
+        *(wilson(int(count), runs) for count in wrong),
         *(percent(said[a], looks, 0) for a in (Answer.SAME, Answer.MOVING, Answer.UNDECIDED)),
         f"{change:.2f}x",
     ]
@@ -116,8 +131,9 @@ def peeking(size: Size) -> None:
 def look_often(d: np.ndarray, resolution: float | None) -> bool:
     """Whether any look is wrong when there is no band at all."""
     tracker = PairTracker()
+    slow = np.arange(d.size) * 1_000_000_000
     for i in range(0, d.size, 5):
-        tracker.add(d[i : i + 5])
+        tracker.add(d[i : i + 5], None, slow[i : i + 5])
         ratio = tracker.ratio(band=0.0, resolution=resolution)
         if ratio.answer in (Answer.FASTER, Answer.SLOWER):
             return True
@@ -145,11 +161,21 @@ def decisions(size: Size) -> None:
                     f"{np.mean(needed):.0f}",
                     f"{np.quantile(needed, 0.95):.0f}",
                     f"{np.mean(order):.0f}",
+                    f"{np.mean(needed) / np.mean(order):.1f}x",
                     wilson(wrong, size.runs),
                 )
             )
-    print("### Rounds until there is an answer\n")
-    head = ("true ratio", "noise a side", "answer", "mean", "95 %", "one look, order", "wrong")
+    print("### Rounds until the interval gives an answer, however long they take\n")
+    head = (
+        "true ratio",
+        "noise a side",
+        "answer",
+        "mean",
+        "95 %",
+        "one look, order",
+        "quotient",
+        "wrong",
+    )
     table(head, rows)
 
 
@@ -216,7 +242,12 @@ def run_until(d: np.ndarray, rule: StopRule) -> tuple[int, pairs.Ratio] | None:
         tracker.add(d[i : i + 100])
         ratio = tracker.ratio()
         precision = Precision(
-            1, pairs.half_width(ratio), ratio.n, ratio.n_eff or 0.0, moves=ratio.moves
+            1,
+            pairs.half_width(ratio),
+            ratio.n,
+            ratio.n_eff or 0.0,
+            moves=ratio.moves,
+            is_short=ratio.is_short,
         )
         if rule.update([precision], 0.0).is_done:
             return i + 100, ratio
