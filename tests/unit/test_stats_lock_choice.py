@@ -16,7 +16,7 @@ from usv_tui.sim.scenarios import SCENARIOS
 from usv_tui.sim.trace import trace
 from usv_tui.stats.advice import Advisor, advise
 from usv_tui.stats.analysis import Analyst
-from usv_tui.stats.lock_choice import cycle_clock, lock_clock, next_step
+from usv_tui.stats.lock_choice import cycle_clock, lock_clock, next_step, wanders
 
 TABLE = tuple(range(210, 1981, 15))
 
@@ -236,3 +236,25 @@ def test_the_cost_of_a_lock_is_that_of_the_slowest_partition() -> None:
     cost = advise(inputs(under_load_mhz=slowest_mhz)).evidence["clock_cost"]
 
     assert cost == pytest.approx(1 - 1635 / 1660)
+
+
+def test_a_clock_that_wanders_gets_a_wider_promise_than_one_that_is_held_up() -> None:
+    """Where it falls on from its lowest clocks, a lock may leave part of what there is now."""
+    rng = np.random.default_rng(6)
+    steps = 15.0 * rng.choice([-2, -1, 1, 2], 800)
+    walk = np.empty(800)
+    at = 1650.0
+    for k, step in enumerate(steps):
+        at += step if abs(at + step - 1650) <= 90 else -step
+        walk[k] = at
+    cycle = sawtooth()
+    found = {
+        name: advise(inputs(under_load_mhz=mhz, low_mhz=float(np.quantile(mhz, 0.05))))
+        for name, mhz in (("walk", walk), ("cycle", cycle))
+    }
+
+    assert wanders(walk, 15.0)
+    assert not wanders(cycle, 15.0)
+    assert not wanders(np.empty(0), 15.0)
+    assert found["walk"].std_locked > 2 * found["cycle"].std_locked
+    assert found["walk"].std_locked_low == found["cycle"].std_locked_low

@@ -19,7 +19,7 @@ from usv_tui.stats.basics import FloatArray
 from usv_tui.stats.clock_effect import MIN_SPREAD, MIN_SPREAD_STEPS, UNSEEN
 from usv_tui.stats.drift import Trend, fires
 from usv_tui.stats.hidden import Hidden
-from usv_tui.stats.lock_choice import X_MARGIN, cycle_clock, lock_clock
+from usv_tui.stats.lock_choice import X_MARGIN, cycle_clock, lock_clock, wanders
 
 MIN_WINDOW_S = 8.0
 MIN_ROUNDS = 120
@@ -374,6 +374,10 @@ def _with_misses(gain: _Gain, clock: ClockEvidence, x: float) -> _Gain:
         return gain
     # Twice: so few readings of the tail tell its size within a factor, not better.
     missed = 2 * effect.alpha**2 * float(np.log(np.minimum(mhz, x)).var())
+    if wanders(mhz, clock.step_mhz):
+        # It may wander below the lock as it does below its usual clock.
+        lower = mhz[mhz <= np.median(mhz)]
+        missed = max(missed, effect.alpha**2 * float(np.log(lower).var()))
     high = math.sqrt(effect.std_locked**2 + missed)
     effect = msgspec.structs.replace(effect, std_locked=min(high, effect.std_now or high))
     return gain._replace(row=replace(gain.row, effect=effect))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from usv_tui.stats.basics import FloatArray
+from usv_tui.stats.basics import BoolArray, FloatArray
 from usv_tui.stats.held import tolerance_mhz
 from usv_tui.stats.inputs import TelemetryData
 from usv_tui.stats.witness import witnessed
@@ -15,6 +15,8 @@ X_MARGIN = 0.99
 X_MARGIN_THERMAL = 0.97
 CYCLE_MOVES = 12
 """Moves away from its lowest tenth that show that a clock only ever climbs there."""
+WANDER_SHARE = 0.16
+"""Share of the moves from there that go on down, from which a clock wanders."""
 CYCLE_TAIL = 0.1
 """Share of the falls that may go on for more than a reading: sensors that average smear them."""
 HELD_SHARE = 0.01
@@ -55,19 +57,29 @@ def cycle_clock(mhz: FloatArray, step_mhz: float) -> float | None:
     `mhz` are readings in order of time. A limit cycle climbs until it is over its limit and then
     falls at once by several steps: from its lowest tenth it only ever climbs.
     """
-    moved = np.abs(np.diff(mhz, prepend=math.inf)) > step_mhz / 2
-    turns = mhz[moved]
-    if turns.size < CYCLE_MOVES:
-        return None
-    start, change = turns[:-1], np.diff(turns)
-    falls = change < 0
-    from_low = start <= np.quantile(mhz, 0.1) + step_mhz / 2
+    start, falls, from_low = _moves(mhz, step_mhz)
     if from_low.sum() < CYCLE_MOVES or (falls & from_low).any() or not falls.any():
         return None
     if (falls[1:] & falls[:-1]).sum() > CYCLE_TAIL * falls.sum():
         return None
     safe = mhz[mhz <= X_MARGIN * start[falls].min()]
     return float(safe.max()) if safe.size else None
+
+
+def wanders(mhz: FloatArray, step_mhz: float) -> bool:
+    """A clock that falls on from its lowest tenth as well: a lock there may not hold it."""
+    _, falls, from_low = _moves(mhz, step_mhz)
+    n = int(from_low.sum())
+    return n >= CYCLE_MOVES and int((falls & from_low).sum()) >= WANDER_SHARE * n
+
+
+def _moves(mhz: FloatArray, step_mhz: float) -> tuple[FloatArray, BoolArray, BoolArray]:
+    """Of each move of the clock: from where, whether down, and whether from its lowest tenth."""
+    if mhz.size == 0:
+        return mhz, np.zeros(0, np.bool_), np.zeros(0, np.bool_)
+    turns = mhz[np.abs(np.diff(mhz, prepend=math.inf)) > step_mhz / 2]
+    start = turns[:-1]
+    return start, np.diff(turns) < 0, start <= np.quantile(mhz, 0.1) + step_mhz / 2
 
 
 def floor_clock(target_mhz: float, supported_mhz: Sequence[int]) -> int | None:

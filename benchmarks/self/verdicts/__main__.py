@@ -10,7 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from benchmarks.self.verdicts.advice import advice
+from benchmarks.self.verdicts.advice import advice, held_out
 from benchmarks.self.verdicts.cost import cost
 from benchmarks.self.verdicts.drift import attribution, drift_delay, drift_power, ever, settled
 from benchmarks.self.verdicts.ratios import decisions, modes, peeking, ratio_noise, stopping
@@ -18,6 +18,7 @@ from benchmarks.self.verdicts.tables import Size
 
 SECTIONS: dict[str, Callable[[Size], None]] = {
     "advice": advice,
+    "held": held_out,
     "peeking": peeking,
     "ratios": ratio_noise,
     "decisions": decisions,

@@ -193,17 +193,26 @@ def judge(make: Callable[[Rng], Case], number: int, seeds: int, tally: Tally) ->
 
 
 def advice(size: Size) -> None:
-    """Verdicts by family, of those that may set a threshold and those that may not."""
-    for title, families, offset in (
-        ("families that were looked at while the rules were made", TRIED, 0),
-        ("families held out: controllers and sensors that no rule was tried on", HELD_OUT, 200),
-    ):
-        tally, rows = Tally(), []
-        for number, (name, make) in enumerate(families.items()):
-            found = Counter(judge(make, number + offset, max(2, size.seeds // 3), tally))
-            n = sum(found.values())
-            rows.append((name, n, found["right"], found["not known"], found["wrong"]))
-        _report(title, tally, rows)
+    """Verdicts of the families that set thresholds."""
+    _families("families that were looked at while the rules were made", TRIED, 0, size)
+
+
+def held_out(size: Size) -> None:
+    """Verdicts of the families that no rule was tried on."""
+    _families(
+        "families held out: controllers and sensors that no rule was tried on", HELD_OUT, 200, size
+    )
+
+
+def _families(
+    title: str, families: dict[str, Callable[[Rng], Case]], offset: int, size: Size
+) -> None:
+    tally, rows = Tally(), []
+    for number, (name, make) in enumerate(families.items()):
+        found = Counter(judge(make, number + offset, max(2, size.seeds // 3), tally))
+        n = sum(found.values())
+        rows.append((name, n, found["right"], found["not known"], found["wrong"]))
+    _report(title, tally, rows)
 
 
 def _report(title: str, tally: Tally, rows: list[tuple[object, ...]]) -> None:
