@@ -17,6 +17,16 @@ def test_a_notice_is_a_sentence_about_its_row():
     assert said("bad pace", reason="--pace x: no such pace") == "--pace x: no such pace"
 
 
+def test_a_name_that_is_long_or_blank_is_shown_so_that_it_can_be_told():
+    """The middle of a long one is left out, and a blank one is quoted."""
+    said_long = said("stuck", "a" * 4000 + "[n=1]", seconds=12.3)
+
+    assert len(said_long) < 160
+    assert "aaa…aaa" in said_long
+    assert "[n=1]: no sample" in said_long
+    assert said("stuck", " ", seconds=12.3).startswith("' ': no sample")
+
+
 def test_an_unknown_code_shows_its_evidence():
     """A session of a later version is readable: nothing is hidden for want of words."""
     assert said("warp core", value=1.23456, unit="x", badge="warp") == (

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from usv_tui import plain
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import failure_kind, vet_result
 from usv_tui.diagnosis.difference import difference, hint
@@ -890,7 +891,9 @@ class Runner:
         assert slot is not None
         row.is_slow = False
         slot.hints.pop("slow", None)
-        self._emit(Mark(self._time.now_ns(), f"{row.name} is no longer slow", row.bench))
+        self._emit(
+            Mark(self._time.now_ns(), f"{plain.name(row.name)} is no longer slow", row.bench)
+        )
         self._calibrate(row)
         if not row.is_failed:
             self._set_inner(self._window_s, row)
@@ -1116,7 +1119,7 @@ class Runner:
             self._solo = bench if verb == "solo" else None
             self._ramp_until_ns = now_ns + _RAMP_NS
             name = self._rows[bench].name if verb == "solo" and bench is not None else ""
-            self._emit(Mark(now_ns, f"solo {name}" if name else "all rows"))
+            self._emit(Mark(now_ns, f"solo {plain.name(name)}" if name else "all rows"))
             self._reschedule()
         elif verb in ("on", "off") and bench is not None:
             self._switch(self._rows[bench], is_on=verb == "on")
@@ -1138,7 +1141,7 @@ class Runner:
         if not row.is_failed:
             self._state(row, RowState.RUNNING if is_on else RowState.OFF)
             if is_on:
-                self._emit(Mark(self._time.now_ns(), f"{row.name} on", row.bench))
+                self._emit(Mark(self._time.now_ns(), f"{plain.name(row.name)} on", row.bench))
         self._reschedule()
 
     def _set_cache(self, row: Row, mode: CacheMode) -> None:
@@ -1153,7 +1156,7 @@ class Runner:
         begin_warm(row, fresh, mode)
         self._schedule.set(slot, 0)
         row.slot = fresh
-        self._emit(Mark(self._time.now_ns(), f"{row.name} {mode}", row.bench))
+        self._emit(Mark(self._time.now_ns(), f"{plain.name(row.name)} {mode}", row.bench))
         self._emit_calibrated(row)
         self._reschedule()
         self._drain(wait=True)
@@ -1204,7 +1207,7 @@ class Runner:
         self._emit(BenchError(self._time.now_ns(), row.bench, kind, message, text, fatal))
         self._state(row, RowState.FAILED, message)
         if fatal:
-            self._stop_reason = f"the device's context is lost after {row.name}"
+            self._stop_reason = f"the device's context is lost after {plain.name(row.name)}"
         self._reschedule()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from usv_tui.timers.wall import Slot
 
 Cells = list[int] | memoryview
-_OURS = "usv_tui.engine."
+_OURS = ("usv_tui.engine.", "usv_tui.suite.")
 _MOST_FRAMES = 12
 
 
@@ -122,7 +122,8 @@ def stack_of(thread: int) -> list[str]:
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith(_OURS):
             break
-        theirs.append(frame)
+        if not str(frame.f_globals.get("__name__", "")).startswith("importlib"):
+            theirs.append(frame)  # how an import is done explains nothing
         frame = frame.f_back
     lines = []
     for part in reversed(theirs[:_MOST_FRAMES]):

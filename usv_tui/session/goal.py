@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from usv_tui import plain
 from usv_tui.errors import UsageError
 from usv_tui.model import RowState
 from usv_tui.session.store import Store
@@ -96,7 +97,7 @@ class Goal:
             target = self._target.half_width
             digits = next((d for d in (2, 3, 4) if _told_apart(stop.reached, target, d)), 6)
             at = f"now ±{stop.reached * 100:.{digits}g} %"
-        name = "" if stop.bench is None else f" ({store.rows[stop.bench].info.name})"
+        name = "" if stop.bench is None else f" ({plain.name(store.rows[stop.bench].info.name)})"
         return f"{at}{name}"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from usv_tui import plain
 from usv_tui.errors import ExitCode
 from usv_tui.model import AT_WORK, EXCLUDED, BenchInfo, Notice, RowState, RunPhase, WorkRequest
 from usv_tui.records import (
@@ -183,7 +184,7 @@ class Relay:
         if self._workers >= self._most_workers:
             times = f"{MOST_WORKERS} times, the last time: "
             return records + self._fail(now_ns, loss._replace(what=times + loss.what))
-        name = "" if loss.bench is None else f" in {self._rows[loss.bench].name}"
+        name = "" if loss.bench is None else f" in {plain.name(self._rows[loss.bench].name)}"
         why = f"a fresh worker after {loss.what}{name}"
         return [*records, self._restart(why, now_ns, left_s, "warn")]
 

@@ -393,7 +393,8 @@ class Store:
     def _on_baseline(self, record: Baseline) -> None:
         self.baseline = record.bench
         row = self.rows.get(record.bench) if record.bench is not None else None
-        words = f"ratios refer to {row.info.name}" if row else "ratios refer to each group's own"
+        whom = plain.name(row.info.name) if row else "each group's own"
+        words = f"ratios refer to {whom}"
         self._log.line(record.at_ns, "event", words)
         if self.has_ended:
             self.conclude()
@@ -423,14 +424,14 @@ class Store:
             row.told(notice.code, badge, notice.at_ns if notice.of_epoch else None)
         name = row.info.name if row else ""
         kind = "event" if notice.level == "info" else notice.level
-        self._log.line(notice.at_ns, kind, sentence(notice, name))
+        self._log.line(notice.at_ns, kind, sentence(notice, plain.name(name) if row else ""))
         if notice.level != "info":
             self._log.notes.add_notice(notice, name)
 
     def _on_error(self, record: BenchError) -> None:
         self.failed = True
         row = self.rows.get(record.bench)
-        name = row.info.name if row else "the worker"
+        name = plain.name(row.info.name) if row else "the worker"
         if row is not None:
             row.error, row.traceback = record.message, record.traceback
         if record.fatal:
@@ -731,7 +732,7 @@ class Store:
     def where_it_stands(self) -> str:
         """Why it ended before the first sample, and what the worker was at."""
         busy = [
-            f"{row.info.name} {row.state}"
+            f"{plain.name(row.info.name)} {row.state}"
             for row in self.rows.values()
             if row.state in (RowState.PREPARING, RowState.COMPILING)
         ]

@@ -124,15 +124,15 @@ CODES = frozenset(_SENTENCES)
 
 def sentence(notice: Notice, row_name: str = "") -> str:
     """One line for a notice; what is not known of its code or evidence is shown as it is."""
+    head = f"{plain.name(row_name)}: " if row_name else ""
     words = _SENTENCES.get(notice.code, _as_it_is(notice.code))
     if notice.evidence.get("withdrawn"):
-        text = f"no longer so, taken back: {notice.code}"
-        return f"{row_name}: {text}" if row_name else text
+        return f"{head}no longer so, taken back: {notice.code}"
     try:
         text = words(notice.evidence)
     except (AttributeError, KeyError, TypeError, ValueError):
         text = _as_it_is(notice.code)(notice.evidence)
-    return f"{row_name}: {text}" if row_name else text
+    return head + text
 
 
 def _as_it_is(code: str) -> Words:
