@@ -572,7 +572,7 @@ class Verdict(StrEnum):
     THROTTLED_POWER = "throttled: power"
     THROTTLED_THERMAL = "throttled: thermal"
     CANNOT_LOCK = "cannot lock"
-    """A lock would help, and the driver ignores locks."""
+    """The driver ignores locks, where one would help, or may."""
     NOT_CLOCK = "not the clock"
     HIDDEN = "slower than its clock"
     """The device has slowed and its reported clock has not moved."""

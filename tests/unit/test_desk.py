@@ -302,6 +302,10 @@ def test_a_lock_that_the_driver_ignores_is_known_from_then_on():
     assert advice.verdict is Verdict.CANNOT_LOCK
     assert advice.lock_mhz is None
     assert "MHz" not in advice_line(advice)
+    unknown = heeding(Advice(reason="short", evidence={"needs": {"short": 8}}), states[2])
+    assert advice_line(unknown) == "CANNOT LOCK: the driver ignores locks here"
+    steady = Advice(verdict=Verdict.STEADY)
+    assert heeding(steady, states[2]).verdict is Verdict.STEADY
 
 
 def test_consent_that_comes_late_or_to_another_clock_is_asked_for_in_other_words():

@@ -22,8 +22,8 @@ NEAR = 0.9
 NOTHING = "nothing was advised while this run lasted"
 
 
-_OF_A_LOCK = ("clock_cost", "lock_from", "worth", "try_mhz", "gain_bench")
-"""What an advice says of the lock that it proposes."""
+_OF_A_LOCK = ("clock_cost", "lock_from", "worth", "try_mhz", "gain_bench", "needs")
+"""What an advice says of the lock that it proposes, or needs to propose one."""
 
 
 class AdvisedLock:
@@ -54,8 +54,9 @@ class AdvisedLock:
         if not _bears_out(recent, advice):
             return f"{at}, and the clock under load had not settled"
         needed_ns = STANDS_NS if advice.is_gain_known else STANDS_UNSURE_NS
-        stood_s = (now_ns - self._since_ns) // NS_PER_S
-        return "" if stood_s * NS_PER_S >= needed_ns else f"{at}, and stood for {stood_s} s only"
+        stood_ns = now_ns - self._since_ns
+        doubt = "" if advice.is_gain_known else ", and what it would gain was not known"
+        return "" if stood_ns >= needed_ns else f"{at} for {stood_ns // NS_PER_S} s only{doubt}"
 
 
 def _bears_out(recent: Sequence[Reading], advice: Advice) -> bool:
@@ -72,12 +73,15 @@ def _bears_out(recent: Sequence[Reading], advice: Advice) -> bool:
 
 
 def heeding(advice: Advice, clocks: ClockState) -> Advice:
-    """The advice where this device's driver ignores locks: then no clock is proposed."""
+    """The advice where this device's driver ignores locks: then no clock is proposed.
+
+    What needs no lock, or what none would mend, stays as it was.
+    """
     if not clocks.is_ignored:
         return advice
     evidence = {k: v for k, v in advice.evidence.items() if k not in _OF_A_LOCK}
     evidence["locks_ignored"] = True
-    if advice.lock_mhz is None:
+    if advice.lock_mhz is None and advice.verdict is not Verdict.UNKNOWN:
         return msgspec.structs.replace(advice, evidence=evidence)
     return msgspec.structs.replace(
         advice,

@@ -36,7 +36,7 @@ _WORDS: Mapping[Verdict, tuple[str, str]] = {
     ),
     Verdict.CANNOT_LOCK: (
         "CANNOT LOCK",
-        "the clock moves the times, and the driver ignores locks here",
+        "the driver took a lock on this device, and the clock ran above it all the same",
     ),
     Verdict.NOT_CLOCK: ("NOT THE CLOCK", "a lock would not make the times steadier"),
 }
