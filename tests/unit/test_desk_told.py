@@ -215,7 +215,7 @@ def test_a_refused_change_leaves_the_lock_as_the_news():
     assert any(isinstance(r, Noted) and r.notice.code == "lock refused" for r in records)
 
 
-def codes(store):
+def noted(store):
     """What stands under the final table."""
     return {told.code for told in store.snapshot(store.last_ns).told}
 
@@ -228,18 +228,18 @@ def test_a_refusal_is_taken_back_by_the_lock_that_came_after_it():
     store.apply([*fake.two_rows(5)])
     desk.lock(1500)
     store.apply(settle(desk)[0])
-    assert codes(store) == {"lock refused"}
+    assert noted(store) == {"lock refused"}
     assert clock_words(store.clocks) == "unlocked"
 
     desk.lock(1500)
     store.apply(settle(desk)[0])
-    assert codes(store) == set()
+    assert noted(store) == set()
 
     card.refuses = "not now"
     desk.lock(1605)
     store.apply(settle(desk)[0])
     store.apply([Clocks(store.last_ns, store.clocks)])
-    assert codes(store) == {"lock refused"}
+    assert noted(store) == {"lock refused"}
 
 
 def test_a_job_that_raises_anything_is_told():
