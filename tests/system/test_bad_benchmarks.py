@@ -225,6 +225,7 @@ def test_isolated_a_signal_that_a_row_sends_itself_is_on_record(program):
     [
         ("os.closerange(3, 10_000)", 0, ""),
         ("threading.Thread(target=os._exit, args=(0,)).start()", 0, "called os._exit(0): that"),
+        ("sys.modules.clear(); sys.path.clear()", 0, "emptied sys.modules and sys.path: it was"),
         ("os.kill(os.getpid(), signal.SIGSTOP)", 1, "it stopped its own process (SIGSTOP)"),
     ],
 )

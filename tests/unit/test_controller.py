@@ -600,6 +600,22 @@ def test_what_does_not_end_before_priming_is_told_and_given_up(detail, words, co
     assert (loss.bench, loss.exit_code) == (None, code)
 
 
+def test_the_import_of_the_library_is_not_the_files():
+    """The limit of a row does not bound it; it is told all the same, and bounded in the end."""
+    session, source, clock = open_session(config=RunConfig(row_timeout_s=5.0))
+    source.queue += [fake.phase("importing", detail="torch")]
+    session.pump()
+    for _ in range(60):
+        clock.advance(NS_PER_S)
+        session.pump()
+    assert seconds_told(session, "the import of torch has not returned")
+    assert source.losses == []
+
+    clock.advance(300 * NS_PER_S)
+    session.pump()
+    assert len(source.losses) == 1
+
+
 # -- what the statistics say
 
 

@@ -305,3 +305,23 @@ def test_a_thread_cannot_be_replaced_on_request():
     relay = Relay(FakeCarrier, WorkRequest(path="file.py", config=RunConfig()))
 
     assert relay.renew() == "only under --isolate can lost rows be tried again"
+
+
+@pytest.mark.parametrize("is_process", [True, False])
+def test_a_row_that_was_given_up_in_the_thread_still_runs(is_process):
+    """Its thread cannot be ended: the row says so, and what would end it."""
+    workers = []
+
+    def make(request):
+        workers.append(FakeCarrier(request))
+        return workers[-1]
+
+    request = WorkRequest(path="file.py", config=RunConfig())
+    relay = Relay(make, request, is_process=is_process, time_source=ManualTime(BEGIN_NS))
+    workers[0].queue += rows("a", "b")
+    relay.drain()
+    relay.give_up(Loss("hang", "one of its calls did not end within 5 s", 1))
+
+    [error] = of(relay.drain(), BenchError)
+    assert ("still runs" in error.message) is not is_process
+    assert ("--isolate" in error.message) is not is_process

@@ -261,3 +261,29 @@ def test_a_stop_is_heard_by_a_running_worker(tmp_path):
     )
 
     assert (records[-1].phase, records[-1].detail) == ("ended", "quit")
+
+
+def test_the_library_that_a_file_imports_is_a_phase_of_its_own(tmp_path, monkeypatch):
+    """So that its time is not the file's; afterwards the finders are as they were."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("from . import part\n")
+    (tmp_path / "torch" / "part.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+    finders = list(sys.meta_path)
+    told = []
+
+    with worker._told_apart("file.py", told.append, CLOCK):
+        module = importlib.import_module("torch")
+        assert module.part
+    for name in ("torch", "torch.part"):
+        del sys.modules[name]
+
+    assert [(p.phase, p.detail) for p in told] == [
+        ("importing", "torch"),
+        ("importing", "file.py"),
+    ]
+    with worker._told_apart("file.py", told.append, CLOCK):
+        pass
+    assert sys.meta_path == finders

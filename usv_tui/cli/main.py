@@ -250,6 +250,8 @@ class _Plan:
         self._has_screen = False
         self._reserve = descriptors.Reserve()
         self._board: Any = None
+        self._taken: Any = None
+        """The terminal and its keeper."""
         if args.until is not None:
             from usv_tui.session.goal import target_of
 
@@ -259,10 +261,8 @@ class _Plan:
 
     def leave(self) -> None:
         """Everything is said: nobody needs to speak for this program any more."""
-        if self._board is not None:
-            from usv_tui.tui.taken import taken
-
-            taken.dismiss_keeper()
+        if self._taken is not None:
+            self._taken.dismiss_keeper()
 
     def _open_journal(self) -> None:
         """Before anything is shown: a path that cannot be written is the user's to mend now."""
@@ -356,10 +356,8 @@ class _Plan:
         if session.desk is not None:
             session.desk.on_wait = self._tell_wait
         if self._board is not None:
-            from usv_tui.tui.taken import taken
-
             session.beat = self._board.beat
-            self._capture.know_ways(taken.stream(1), taken.stream(2))
+            self._capture.know_ways(self._taken.stream(1), self._taken.stream(2))
         source.start()
         session.start_saving()
         self._session = session
@@ -432,6 +430,7 @@ class _Plan:
         from usv_tui.tui.board import Board
         from usv_tui.tui.taken import Last, taken
 
+        self._taken = taken
         with contextlib.suppress(OSError, AttributeError):
             self._board = Board()
             signals.on_first = self._board.say_ending

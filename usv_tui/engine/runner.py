@@ -21,6 +21,7 @@ from usv_tui.diagnosis.checks import failure_kind, vet_result
 from usv_tui.diagnosis.difference import difference, hint
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
+from usv_tui.engine.imports import Imports
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.schedule import Schedule
 from usv_tui.engine.tuning import (
@@ -201,6 +202,7 @@ class Runner:
         self._pace = Pace.parse(config.pace)
         self._where = where
         self._resumed = resumed or Resumed()
+        self._imports = Imports()
         self._round = self._resumed.first_round
         self._round_ns = 0.0
         self._window_s = DEFAULT_S
@@ -390,6 +392,7 @@ class Runner:
             self._fail(row, fault)
             return None
         row.slot = slot
+        self._mend([slot])
         self._unsampled.add(row.bench)
         row.cost_ns = round(first.seconds * NS_PER_S)
         row.first_call = Samples(
@@ -824,6 +827,7 @@ class Runner:
                     self._unsampled.difference_update(done)
         if self._where is not None and not self._timer.queued_ns():
             self._enter(None)
+        self._mend(slots)
         self._round += rounds
         self._look_for_standstill(start_ns, now(), rounds)
         took = (now() - start_ns) / rounds
@@ -1161,6 +1165,16 @@ class Runner:
         self._reschedule()
         self._drain(wait=True)
         self._look_warm(budget_ns(self._config.warmup_max_s, self._config.max_time_s))
+
+    def _mend(self, slots: Sequence[Slot]) -> None:
+        """What we import by is put back at once, and one of these rows has emptied it."""
+        lost = self._imports.mend()
+        if lost:
+            benches = sorted({slot.bench for slot in slots})
+            row = self._rows[benches[0]] if len(benches) == 1 else None
+            names = " or ".join(self._rows[bench].name for bench in benches)
+            evidence = {"what": lost, "rows": names, "badge": False}
+            self._note("imports emptied", row, evidence, level="warn")
 
     # -- failures
 

@@ -12,7 +12,9 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +26,7 @@ from usv_tui.diagnosis.ear import listening
 from usv_tui.diagnosis.host_watch import HostWatch
 from usv_tui.diagnosis.roofline import cpu_roofline, facts_of, roofline_of
 from usv_tui.engine.attendant import Attendant
+from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
 from usv_tui.engine.where import Where
@@ -51,6 +54,8 @@ from usv_tui.timesource import MonotonicTime, TimeSource
 from usv_tui.vendor.nvml import silence_deprecation
 
 Emit = Callable[[AnyRecord], object]
+LIBRARY = "torch"
+"""Its import takes long, and is not the benchmark file's."""
 
 
 class Prepared(NamedTuple):
@@ -118,7 +123,12 @@ def _work(
         suite = select_rows(prepared.suite, request.select)
     else:
         emit(Progress(clock.now_ns(), RunPhase.IMPORTING, request.path))
-        suite = load_suite(request.path, device, request.select or None)
+        imports = Imports()
+        try:
+            with _told_apart(request.path, emit, clock):
+                suite = load_suite(request.path, device, request.select or None)
+        finally:
+            imports.mend()
         leave_if_copy()
     _tell_distortions(emit, clock)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
@@ -148,6 +158,45 @@ def _work(
 
     with listening(warned):
         return runner.run()
+
+
+class _Library:
+    """Tells when the library's own import begins and ends inside that of a file."""
+
+    def __init__(self, tell: Callable[[str], object], path: str) -> None:
+        self._tell, self._path = tell, path
+
+    def find_spec(self, name: str, *_: object) -> Any:
+        """Not ours to find; the loader that will be found is followed."""
+        if name != LIBRARY:
+            return None
+        sys.meta_path.remove(self)
+        found = importlib.util.find_spec(name)
+        load = getattr(getattr(found, "loader", None), "exec_module", None)
+        if found is None or load is None:
+            return found
+
+        def follow(module: ModuleType) -> None:
+            self._tell(LIBRARY)
+            try:
+                load(module)
+            finally:
+                self._tell(self._path)
+
+        found.loader.exec_module = follow  # type: ignore[method-assign, union-attr]
+        return found
+
+
+@contextmanager
+def _told_apart(path: str, emit: Emit, clock: TimeSource) -> Iterator[None]:
+    """Within, an import of the library is a phase of its own."""
+    finder = _Library(lambda what: emit(Progress(clock.now_ns(), RunPhase.IMPORTING, what)), path)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
 
 
 def make_attendant(config: RunConfig, torch: Any, clock: TimeSource) -> Attendant:
@@ -202,7 +251,7 @@ def choose_device(
     kind, colon, number = wanted.partition(":")
     if not _IS_KIND(kind) or (colon and not number.isdecimal()) or kind in _NO_KINDS:
         raise _no_such(wanted)
-    emit(Progress(clock.now_ns(), RunPhase.IMPORTING, "torch"))
+    emit(Progress(clock.now_ns(), RunPhase.IMPORTING, LIBRARY))
     silence_deprecation()
     try:
         torch = importlib.import_module("torch")

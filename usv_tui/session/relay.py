@@ -199,6 +199,8 @@ class Relay:
         message = f"{loss.what}{why}: the measuring {self._noun} was lost in {stage}"
         if loss.kind == "hang":
             message = f"{loss.what}: given up{why}"
+            if not self._is_process:
+                message += "; it still runs and costs the others time (--isolate ends it)"
         records: list[AnyRecord] = []
         for bench, info in self._rows.items():
             if bench in self._retired or base not in (bench, info.control_of):

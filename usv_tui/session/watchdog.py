@@ -1,5 +1,6 @@
 """Calls that do not return: told while they last, and given up when they have lasted too long."""
 
+from usv_tui.engine.worker import LIBRARY
 from usv_tui.errors import ExitCode
 from usv_tui.model import AT_WORK, Notice, RowState, RunConfig, RunPhase
 from usv_tui.records import AnyRecord, BenchError, Gap, Noted, Output, Progress, State
@@ -12,6 +13,8 @@ STUCK_NS = 10 * NS_PER_S
 """A call is told when it has lasted this long, and again whenever that has doubled."""
 _OVERDUE_NS = 3 * NS_PER_S
 """How long after its limit a run waits for the call that it is in."""
+_LIBRARY_S = 300.0
+"""The import of what measures is not the file's: at least so long may it take."""
 _HINT = "--row-timeout S gives it more"
 
 
@@ -61,9 +64,12 @@ class Watchdog:
             self._next_ns *= 2
         return True
 
-    def _give_up(self, bench: int | None, what: str, quiet_ns: int, code: ExitCode) -> None:
-        if quiet_ns >= self._timeout_s * NS_PER_S:
-            what = f"{what} did not end within {self._timeout_s:g} s"
+    def _give_up(
+        self, bench: int | None, what: str, quiet_ns: int, code: ExitCode, least_s: float = 0.0
+    ) -> None:
+        timeout_s = max(self._timeout_s, least_s)
+        if quiet_ns >= timeout_s * NS_PER_S:
+            what = f"{what} did not end within {timeout_s:g} s"
             if self._next_ns == STUCK_NS:
                 self._source.tell_stack()
             self._heard_ns += quiet_ns
@@ -78,7 +84,8 @@ class Watchdog:
         records: list[AnyRecord] = []
         if self._is_news(quiet_ns):
             records.append(_note("long import", now_ns, None, quiet_ns, what=what))
-        self._give_up(None, what, quiet_ns, ExitCode.NO_DEVICE if is_device else ExitCode.USAGE)
+        code = ExitCode.NO_DEVICE if is_device else ExitCode.USAGE
+        self._give_up(None, what, quiet_ns, code, _LIBRARY_S if detail == LIBRARY else 0.0)
         return records
 
     def _at_preparing(self, now_ns: int, quiet_ns: int) -> list[AnyRecord]:

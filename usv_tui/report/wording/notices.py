@@ -94,6 +94,9 @@ _SENTENCES: dict[str, Words] = {
     "look for": lambda e: f"look for: {e.get('reason', '')}",
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",
+    "imports emptied": lambda e: (
+        f"{e.get('rows', 'a row')} emptied {e.get('what', 'sys.modules')}: it was put back"
+    ),
     "thread exit": lambda e: (
         f"a thread of the benchmark file {e.get('what', '?')}: that thread ended, and nothing else"
     ),
