@@ -225,7 +225,6 @@ def test_isolated_a_signal_that_a_row_sends_itself_is_on_record(program):
     [
         ("os.closerange(3, 10_000)", 0, ""),
         ("threading.Thread(target=os._exit, args=(0,)).start()", 0, "called os._exit(0): that"),
-        ("sys.modules.clear(); sys.path.clear()", 0, "emptied sys.modules and sys.path: it was"),
         ("os.kill(os.getpid(), signal.SIGSTOP)", 1, "it stopped its own process (SIGSTOP)"),
     ],
 )
@@ -239,6 +238,19 @@ def test_a_row_does_not_end_the_process_that_it_shares(program, action, code, to
     assert done.code == code
     assert measured(data)[0] == 300
     assert told in done.out
+
+
+@pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["thread", "process"])
+def test_emptied_imports_are_put_back(program, isolate):
+    """The run goes on to its table without a traceback, and the rows in question are named."""
+    clear = "call != 150 or (sys.modules.clear(), sys.path.clear())"
+    file = program.write(late(clear))
+
+    done = program.run(file, *RUN, *isolate)
+
+    assert done.code == 0
+    assert "emptied sys.modules and sys.path: it was put back" in done.out
+    assert "Traceback" not in done.err
 
 
 def test_isolated_a_hang_costs_one_row(program):

@@ -12,7 +12,7 @@ class Imports:
 
     def __init__(self) -> None:
         self._modules = dict(sys.modules)
-        self._path = list(sys.path)
+        self._path = list(dict.fromkeys(sys.path))
         wanted = {sysconfig.get_path("stdlib"), str(Path(__file__).parents[2])}
         self._vital_paths = [entry for entry in sys.path if entry in wanted]
 
