@@ -133,7 +133,7 @@ def _work(
     _tell_distortions(emit, clock)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
     if prepared is None and device != "cpu":
-        emit(Progress(clock.now_ns(), "importing", f"the timer of {device}"))
+        emit(Progress(clock.now_ns(), RunPhase.IMPORTING, f"the timer of {device}"))
     timer = prepared.timer if prepared is not None else make_timer(config, torch)
     runner = Runner(
         suite,
