@@ -425,6 +425,7 @@ def test_the_guardian_starts_with_almost_nothing_imported() -> None:
         "usv_tui.clocks",
         "usv_tui.clocks.guardian",
         "usv_tui.vendor",
+        "usv_tui.vendor.kinds",
         "usv_tui.vendor.restore",
         "usv_tui.errors",
     }

@@ -31,6 +31,7 @@ from usv_tui.timers import devices as accelerators
 from usv_tui.timesource import MonotonicTime, TimeSource
 from usv_tui.vendor.amd_smi import load_amdsmi
 from usv_tui.vendor.bounded import NoAnswer, within
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.nvml import Nvml, pynvml_versions
 from usv_tui.vendor.restore import DIRECT, Access
 
@@ -124,7 +125,7 @@ def _unmeasured(
     """A card that the drivers show and torch does not: its sensors and its clocks all the same."""
 
     def find(*_: object, **__: object) -> tuple[TelemetrySource, str]:
-        if card.kind == "amd":
+        if card.kind == Vendor.AMD:
             return AmdTelemetry(
                 card.pci or "", access.sysfs, clock
             ), "amdgpu sysfs; torch has it not"
@@ -338,7 +339,7 @@ def _telemetry(
 
 def _limits(info: DeviceInfo) -> Iterable[Check]:
     """What the device itself says that it can do."""
-    if info.kind == "cpu":
+    if info.kind == Vendor.CPU:
         return
     steps, top = info.supported_sm_mhz, info.max_sm_mhz
     parts = [f"{steps[0]} to {steps[-1]} MHz in {len(steps)} steps"] if steps else []

@@ -17,6 +17,7 @@ from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo, DeviceInfo, Reason
 from usv_tui.seams import ClockController
 from usv_tui.timesource import MonotonicTime, TimeSource
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.restore import (
     DIRECT,
     LEVEL_FILE,
@@ -96,7 +97,7 @@ class HardwareClocks(ABC):
 class NvidiaClocks(HardwareClocks):
     """Locks through NVML, by UUID. Works on the whole board also for a MIG instance."""
 
-    kind = "nvidia"
+    kind: str = Vendor.NVIDIA
 
     def __init__(
         self,
@@ -279,7 +280,7 @@ class AmdClocks(HardwareClocks):
     fails halfway is rolled back; level and limits can be read and are restored as they were.
     """
 
-    kind = "amd"
+    kind: str = Vendor.AMD
 
     def __init__(self, info: DeviceInfo, access: Access = DIRECT) -> None:
         super().__init__(info, access)
@@ -522,14 +523,14 @@ def controller_for(
     Raises:
         ClockRefused: a device whose clocks cannot be controlled, with the reason.
     """
-    if info.kind == "nvidia":
+    if info.kind == Vendor.NVIDIA:
         return NvidiaClocks(info, access)
-    if info.kind == "amd":
+    if info.kind == Vendor.AMD:
         return AmdClocks(info, access)
-    if info.kind == "sim" or info.simulated:
+    if info.kind == Vendor.SIM or info.simulated:
         if sim is None:
             raise ClockRefused(f"the simulated device {info.name} came without its clocks")
         return sim
-    if info.kind == "cpu":
+    if info.kind == Vendor.CPU:
         raise ClockRefused(CPU_CLOCK)
     raise ClockRefused(f"the clocks of {info.name} ({info.kind}) cannot be controlled")

@@ -9,6 +9,7 @@ import msgspec
 from usv_tui.errors import DeviceError, TelemetryError
 from usv_tui.model import DeviceInfo
 from usv_tui.seams import Identity
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.nvml import Nvml, short_pci
 from usv_tui.vendor.restore import DIRECT, LEVEL_FILE, Access
 
@@ -49,7 +50,7 @@ def _nvidia_info(nvml: Nvml, index: int, handle: Any, driver: str | None) -> Dev
     return DeviceInfo(
         uuid=_text(uuid),
         name=_text(ask("nvmlDeviceGetName", handle) or "NVIDIA GPU"),
-        kind="nvidia",
+        kind=Vendor.NVIDIA,
         pci=short_pci(_text(pci.busId)) if pci else None,
         driver=driver and _text(driver),
         index=index,
@@ -72,7 +73,7 @@ def _amd_info(index: int, card: Path) -> DeviceInfo:
     return DeviceInfo(
         uuid=f"GPU-{unique}" if unique else f"amd-{card.name}",
         name=_word(card / "product_name") or f"AMD GPU {card.name}",
-        kind="amd",
+        kind=Vendor.AMD,
         pci=card.name,
         driver="amdgpu",
         index=index,
@@ -127,13 +128,13 @@ def match(identity: Identity, devices: Sequence[DeviceInfo]) -> DeviceInfo:
         for device in ours:
             if _bare(device.uuid) == uuid:
                 return device
-        if identity.vendor == "nvidia":
+        if identity.vendor == Vendor.NVIDIA:
             # A slice of a board has a UUID of its own, and the PCI address of the whole.
             part = f"MIG-{uuid}"
             for device in ours:
                 if device.pci and device.pci == identity.pci:
                     return msgspec.structs.replace(device, name=identity.name, slice=part)
-            return DeviceInfo(uuid=part, name=identity.name, kind="nvidia", slice=part)
+            return DeviceInfo(uuid=part, name=identity.name, kind=Vendor.NVIDIA, slice=part)
     if identity.pci and identity.pci.strip("0:."):
         for device in ours:
             if device.pci == identity.pci:

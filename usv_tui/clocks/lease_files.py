@@ -20,6 +20,7 @@ import platformdirs
 from usv_tui.errors import ClockBusy, ClockError, ClockRefused
 from usv_tui.model import ClockUndo, DeviceInfo
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.restore import PCI_PATTERN, UUID_PATTERN
 
 SYSTEM_STATE = Path("/var/lib/usv-tui")
@@ -268,7 +269,7 @@ class LeaseDirectory:
             and entry.undo.uuid == entry.uuid
             and entry.undo.kind == entry.kind
             and entry.undo.pci == entry.pci
-            and (entry.kind != "amd" or PCI_PATTERN.fullmatch(entry.pci or "") is not None)
+            and (entry.kind != Vendor.AMD or PCI_PATTERN.fullmatch(entry.pci or "") is not None)
         )
         if not is_consistent:
             raise ClockRefused(f"{self.path / name} contradicts itself", "remove it")

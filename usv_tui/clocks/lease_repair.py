@@ -11,6 +11,7 @@ from usv_tui.clocks.lease_files import Entry, LeaseDirectory, Owner, owner_of
 from usv_tui.errors import ClockBusy, ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo
 from usv_tui.seams import ClockController
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.restore import DIRECT, Access, Restorer
 
 
@@ -189,7 +190,7 @@ def _reset_unrecorded(controller: HardwareClocks) -> str:
 
 
 def _plain_reset(controller: HardwareClocks) -> ClockUndo:
-    is_amd = controller.kind == "amd"
+    is_amd = controller.kind == Vendor.AMD
     return ClockUndo(
         uuid=controller.uuid,
         kind=controller.kind,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from usv_tui.errors import ClockRefused, UsageError
 from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.restore import undo_command
 
 PLAUSIBLE_MHZ = (10, 20_000)
@@ -103,18 +104,18 @@ def parse_target(
 
 def lock_command(info: DeviceInfo, mhz: int) -> str:
     """What somebody with root rights types to lock the core clock."""
-    if info.kind == "nvidia":
+    if info.kind == Vendor.NVIDIA:
         return f"sudo nvidia-smi -i {shlex.quote(info.uuid)} -lgc {mhz},{mhz}"
-    if info.kind == "amd":
+    if info.kind == Vendor.AMD:
         return f"sudo amd-smi set --gpu {info.pci} --clk-limit sclk max {mhz}"
     return ""
 
 
 def unlock_command(info: DeviceInfo) -> str:
     """What somebody with root rights types to let the core clock go."""
-    if info.kind == "nvidia":
-        return undo_command("nvidia", info.uuid, info.pci, [["reset-sm"]])
-    if info.kind == "amd":
+    if info.kind == Vendor.NVIDIA:
+        return undo_command(Vendor.NVIDIA, info.uuid, info.pci, [["reset-sm"]])
+    if info.kind == Vendor.AMD:
         return f"sudo amd-smi reset --gpu {info.pci} --clocks"
     return ""
 

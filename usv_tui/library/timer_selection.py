@@ -25,6 +25,7 @@ from usv_tui.timers.devices import family_of, waits_for
 from usv_tui.timers.host_clock import HostClock, used_kinds
 from usv_tui.timers.wall import ForeignTimer, GPUTimer, Timer, WallClock, WallTimer
 from usv_tui.timesource import MonotonicTime
+from usv_tui.vendor.kinds import Vendor
 
 _TIMERS = "auto, torch or wall, or an object with open, value and synchronize"
 
@@ -120,10 +121,10 @@ def gpu_vendor() -> str | None:
     """The vendor that torch was built for, else whose tool is installed: nvidia, amd or None."""
     build = _torch_build()
     if build.get("hip"):
-        return "amd"
+        return Vendor.AMD.value
     if build.get("cuda") or shutil.which("nvidia-smi"):
-        return "nvidia"
-    return "amd" if shutil.which("amd-smi") or shutil.which("rocm-smi") else None
+        return Vendor.NVIDIA.value
+    return Vendor.AMD.value if shutil.which("amd-smi") or shutil.which("rocm-smi") else None
 
 
 def _torch_build() -> dict[str, Any]:

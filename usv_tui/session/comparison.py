@@ -10,6 +10,7 @@ from usv_tui.session.opened import Opened
 from usv_tui.session.snapshot import RowView
 from usv_tui.stats.compare import Comparison, RunClock, SavedRow, compare, run_clock, saved_row
 from usv_tui.stats.inputs import RowData, under_load
+from usv_tui.vendor.kinds import Vendor
 
 THROTTLED_SHARE = 0.05
 """A limit that was active for less is no condition of the run."""
@@ -159,7 +160,7 @@ def _card(session: Opened) -> object:
     snapshot, device = session.snapshot, session.snapshot.device
     if snapshot.simulated and device is not None:
         return device.name  # every simulated card of a kind is the same card
-    if device is not None and device.uuid and device.kind != "cpu":
+    if device is not None and device.uuid and device.kind != Vendor.CPU:
         return device.uuid
     return f"{snapshot.environment.get('cpu')} of {snapshot.environment.get('host')}"
 

@@ -89,6 +89,7 @@ from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.telemetry.energy import energy_per_call
 from usv_tui.telemetry.sensors import confirmed_reasons
 from usv_tui.timesource import NS_PER_S
+from usv_tui.vendor.kinds import Vendor
 
 DEFAULT_WINDOW = 1_000
 _RATE_NS = 2 * NS_PER_S
@@ -1056,7 +1057,7 @@ def _slowdown_c(device: DeviceInfo | None) -> float | None:
 
 
 def _device_line(info: DeviceInfo) -> str:
-    uuid = info.slice or info.uuid if info.kind in ("nvidia", "amd") else ""
+    uuid = info.slice or info.uuid if info.kind in (Vendor.NVIDIA, Vendor.AMD) else ""
     parts = [info.name, uuid, info.driver or ""]
     return " ".join(part for part in parts if part)
 

@@ -27,6 +27,7 @@ from usv_tui.sim.profiles import DEFAULT_CARD, Card, find_card
 from usv_tui.sim.scenarios import DEFAULT_SCENARIO, Scenario, find_scenario
 from usv_tui.sim.timer import SimTimer
 from usv_tui.timesource import TimeSource
+from usv_tui.vendor.kinds import Vendor
 
 _FAST, _REASONS, _SLOW, _RARE = 1, 2, 4, 8
 """The bits of `seams.Tier`."""
@@ -84,7 +85,7 @@ class SimTelemetry:
         return DeviceInfo(
             uuid=_uuid(self._gpu),
             name=f"{card.name} (simulated)",
-            kind="sim",
+            kind=Vendor.SIM,
             driver="simulated",
             index=0,
             memory_bytes=card.memory_bytes,
@@ -191,7 +192,7 @@ class SimTelemetry:
 class SimClocks:
     """Clock control of a simulated GPU: honours, half-honours, ignores or refuses a lock."""
 
-    kind = "sim"
+    kind: str = Vendor.SIM
 
     def __init__(self, gpu: SimGpu) -> None:
         self.uuid = _uuid(gpu)
@@ -223,7 +224,7 @@ class SimClocks:
     def _evidence(self) -> tuple[ClockHold, str, str | None, list[str]]:
         gpu = self._gpu
         card = gpu.card
-        if card.vendor == "amd":
+        if card.vendor == Vendor.AMD:
             locked = gpu.truth().lock_mhz
             level = "auto" if locked is None else "perf_determinism"
             text = f"performance level {level}" + (
@@ -244,7 +245,7 @@ class SimClocks:
         """A reset; where another's lock can be read, as on AMD-like cards, that lock again."""
         locked = self._gpu.truth().lock_mhz
         is_foreign = locked is not None and self._ours is None
-        is_readable = self._gpu.card.vendor == "amd" and is_foreign
+        is_readable = self._gpu.card.vendor == Vendor.AMD and is_foreign
         actions = [["lock", str(locked)]] if is_readable else [["reset"]]
         return ClockUndo(uuid=self.uuid, kind=self.kind, actions=actions)
 

@@ -15,6 +15,7 @@ from usv_tui.sim.scenarios import Scenario
 from usv_tui.sim.sensors import Sensed, Sensors
 from usv_tui.sim.trace import build_machine
 from usv_tui.timesource import MonotonicTime, TimeSource
+from usv_tui.vendor.kinds import Vendor
 
 MAIN, SIDE = 0, 1
 """The streams: the one that is timed by default, and the other one."""
@@ -316,7 +317,7 @@ class SimGpu:
     def _check(self, now_ns: int) -> None:
         lost_ns = self.lost_at_ns()
         if lost_ns is not None and now_ns >= lost_ns:
-            api = "HIP" if self.card.vendor == "amd" else "CUDA"
+            api = "HIP" if self.card.vendor == Vendor.AMD else "CUDA"
             raise ContextLost(
                 f"{api} error: unspecified launch failure (simulated: the card fell off the bus)"
             )
@@ -360,7 +361,7 @@ class SimGpu:
             board = self._machine.board
             board.lock_index = None if mhz is None else nearest_index(self.card, mhz)
             board.lock_is_floor = (
-                self.scenario.lock_policy == "honours" and self.card.vendor == "nvidia"
+                self.scenario.lock_policy == "honours" and self.card.vendor == Vendor.NVIDIA
             )
 
     # -- the truth

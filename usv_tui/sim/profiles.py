@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from usv_tui.errors import UsageError
+from usv_tui.vendor.kinds import Vendor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ class Card:
 _H100 = Card(
     key="h100",
     name="H100-like",
-    vendor="nvidia",
+    vendor=Vendor.NVIDIA,
     min_mhz=210,
     max_mhz=1980,
     base_mhz=1590,
@@ -191,7 +192,7 @@ _H100 = Card(
 _MI300 = Card(
     key="mi300",
     name="MI300X-like",
-    vendor="amd",
+    vendor=Vendor.AMD,
     min_mhz=130,
     max_mhz=2100,
     base_mhz=1500,
@@ -239,7 +240,7 @@ _MI300 = Card(
 _RTX = Card(
     key="rtx",
     name="consumer-like",
-    vendor="nvidia",
+    vendor=Vendor.NVIDIA,
     min_mhz=210,
     max_mhz=2745,
     base_mhz=2235,

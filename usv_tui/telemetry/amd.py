@@ -31,6 +31,7 @@ from usv_tui.vendor.amdgpu import (
     read_text,
     uevent,
 )
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.processes import Others, foreign_pids
 
 STALE_NS = S
@@ -77,7 +78,7 @@ class AmdTelemetry:
     ) -> None:
         """Watch the device of this identity (or PCI address); nothing is opened before `open`."""
         if isinstance(identity, str):
-            identity = Identity(vendor="amd", ordinal=0, pci=identity)
+            identity = Identity(vendor=Vendor.AMD, ordinal=0, pci=identity)
         self._identity = identity
         self._sys = Path(sys_root)
         self._time = time_source or MonotonicTime()
@@ -138,7 +139,7 @@ class AmdTelemetry:
 
     def info(self) -> DeviceInfo:
         """The device and what is known of its sensors now."""
-        info = self._info or DeviceInfo(uuid="", name="", kind="amd", pci=self._identity.pci)
+        info = self._info or DeviceInfo(uuid="", name="", kind=Vendor.AMD, pci=self._identity.pci)
         return msgspec.structs.replace(info, sensors=self._board.infos())
 
     def close(self) -> None:
@@ -238,7 +239,7 @@ class AmdTelemetry:
         info = DeviceInfo(
             uuid=f"GPU-{unique}" if unique else f"amd-{pci}",
             name=self._text("product_name") or self._identity.name or "AMD GPU",
-            kind="amd",
+            kind=Vendor.AMD,
             pci=pci,
             driver=read_text(self._sys / "module/amdgpu/version") or "amdgpu",
             memory_bytes=int(memory) if memory and memory.isdigit() else None,

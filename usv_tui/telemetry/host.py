@@ -16,6 +16,7 @@ from usv_tui.model import DeviceInfo, Reading
 from usv_tui.seams import Tier
 from usv_tui.telemetry.sensors import MS, MonotonicCounter, SensorBoard
 from usv_tui.timesource import MonotonicTime, TimeSource
+from usv_tui.vendor.kinds import Vendor
 
 MAX_CORES_READ = 32
 """More cores than this are sampled evenly: each one read costs a few microseconds."""
@@ -169,7 +170,7 @@ class HostTelemetry:
 
     def info(self) -> DeviceInfo:
         """The CPU and what is known of its sensors now."""
-        info = self._info or DeviceInfo(uuid="cpu", name="CPU", kind="cpu")
+        info = self._info or DeviceInfo(uuid="cpu", name="CPU", kind=Vendor.CPU)
         return msgspec.structs.replace(info, sensors=self._board.infos())
 
     def close(self) -> None:
@@ -368,7 +369,7 @@ class HostTelemetry:
         return DeviceInfo(
             uuid="cpu-" + hashlib.sha256(identity.encode()).hexdigest()[:16],
             name=model,
-            kind="cpu",
+            kind=Vendor.CPU,
             driver=f"{driver}/{governor}" if driver and governor else driver,
             memory_bytes=int(total.split()[1]) * 1024 if total else None,
             power_limit_mw=self._power_limit_mw,

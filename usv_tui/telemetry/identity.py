@@ -18,6 +18,7 @@ from usv_tui.telemetry.amd import AmdTelemetry
 from usv_tui.telemetry.host import HostTelemetry
 from usv_tui.telemetry.nvidia import NvmlTelemetry
 from usv_tui.timesource import TimeSource
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.nvml import silence_deprecation
 
 PROPERTIES = (
@@ -26,9 +27,9 @@ PROPERTIES = (
 )  # fmt: skip
 """What torch tells of a device; each came with another version, so each may be absent."""
 
-_DRIVERS = {
-    "nvidia": ("libcuda.so.1", "cuInit", "cuDeviceGet", "cuDeviceGetPCIBusId"),
-    "amd": ("libamdhip64.so", "hipInit", "hipDeviceGet", "hipDeviceGetPCIBusId"),
+_DRIVERS: dict[str, tuple[str, str, str, str]] = {
+    Vendor.NVIDIA: ("libcuda.so.1", "cuInit", "cuDeviceGet", "cuDeviceGetPCIBusId"),
+    Vendor.AMD: ("libamdhip64.so", "hipInit", "hipDeviceGet", "hipDeviceGetPCIBusId"),
 }
 
 
@@ -55,7 +56,7 @@ def device_facts(ordinal: int, torch: Any = None) -> dict[str, Any]:
     that process's visible devices and their order.
     """
     torch = torch or load_torch()
-    vendor = "amd" if getattr(getattr(torch, "version", None), "hip", None) else "nvidia"
+    vendor = Vendor.AMD if getattr(getattr(torch, "version", None), "hip", None) else Vendor.NVIDIA
     try:
         properties = torch.cuda.get_device_properties(ordinal)
     except (AttributeError, RuntimeError):
@@ -87,7 +88,7 @@ def driver_pci(vendor: str, ordinal: int, library: str | None = None) -> str | N
 
 def identity_from(facts: Mapping[str, Any]) -> Identity:
     """The identity in what a framework told (`device_facts`, or the record `Chosen`)."""
-    vendor = str(facts.get("vendor", "nvidia"))
+    vendor = str(facts.get("vendor", Vendor.NVIDIA))
     uuid = _uuid(facts.get("uuid"), vendor)
     pci = str(facts["pci"]).lower() if facts.get("pci") else _pci(facts)
     memory = facts.get("total_memory")
@@ -123,7 +124,7 @@ def _uuid(value: Any, vendor: str) -> str | None:
     text = str(value)
     if not text.replace("-", "").strip("0"):
         return None
-    if vendor != "amd":
+    if vendor != Vendor.AMD:
         return text
     try:
         decoded = bytes.fromhex(text.removeprefix("GPU-").replace("-", "")).decode("ascii")
@@ -200,7 +201,7 @@ def find_telemetry(
             why = f"torch does not tell which GPU {device} is: {first}"
             return NoTelemetry(why), why
     identity = identity_from(facts)
-    if identity.vendor == "amd":
+    if identity.vendor == Vendor.AMD:
         source: TelemetrySource = AmdTelemetry(identity, sys_root, time_source, own_pids)
         return source, "amdgpu sysfs"
     return NvmlTelemetry(identity, library_path, time_source, own_pids), "NVML"

@@ -20,6 +20,7 @@ from usv_tui.seams import Identity, Tier
 from usv_tui.telemetry.plausible import EnergyWitness, sane_info
 from usv_tui.telemetry.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.timesource import MonotonicTime, TimeSource
+from usv_tui.vendor.kinds import Vendor
 from usv_tui.vendor.nvml import (
     GPU_IS_LOST,
     INSUFFICIENT_SIZE,
@@ -135,7 +136,7 @@ class NvmlTelemetry:
             own_pids: processes beside this one whose work on the device is ours.
         """
         if isinstance(identity, str):
-            identity = Identity(vendor="nvidia", ordinal=0, uuid=identity)
+            identity = Identity(vendor=Vendor.NVIDIA, ordinal=0, uuid=identity)
         self._identity = identity
         self._nvml = Nvml(library_path)
         self._time = time_source or MonotonicTime()
@@ -193,7 +194,7 @@ class NvmlTelemetry:
 
     def info(self) -> DeviceInfo:
         """The device and what is known of its sensors now."""
-        info = self._info or DeviceInfo(uuid=self._identity.uuid or "", name="", kind="nvidia")
+        info = self._info or DeviceInfo(uuid=self._identity.uuid or "", name="", kind=Vendor.NVIDIA)
         return msgspec.structs.replace(info, sensors=self._board.infos())
 
     def close(self) -> None:
@@ -379,7 +380,7 @@ class NvmlTelemetry:
             or self._identity.name
             or "NVIDIA GPU",
             slice="" if part is None else ask("nvmlDeviceGetUUID", part) or "MIG",
-            kind="nvidia",
+            kind=Vendor.NVIDIA,
             pci=short_pci(pci.busId) if pci else self._identity.pci,
             driver=ask("nvmlSystemGetDriverVersion"),
             index=ask("nvmlDeviceGetIndex", handle),

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from usv_tui.model import DeviceInfo
+from usv_tui.vendor.kinds import Vendor
 
 S = 1_000_000_000
 
-CLOCK_SLACK = {"nvidia": 1.25, "amd": 1.6}
+CLOCK_SLACK: dict[str, float] = {Vendor.NVIDIA: 1.25, Vendor.AMD: 1.6}
 """Over the listed maximum: boost bins beyond it, and AMD's list that ends below the boost clock."""
 ANY_CLOCK_MHZ = 10_000
 """Of a device that lists no clocks."""
@@ -132,7 +133,7 @@ class Judge:
     def _may_rest(self, others: Mapping[str, Any]) -> bool:
         """Whole watts, as AMD's tables have them, round a sleeping chip to none."""
         util = others.get("util_pct")
-        return self._kind == "amd" and util is not None and util < BUSY_PCT
+        return self._kind == Vendor.AMD and util is not None and util < BUSY_PCT
 
     def _most_mw(self, now_ns: int) -> tuple[float, float | None]:
         """The largest power that can be true, and the limit behind it."""

@@ -17,9 +17,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from usv_tui.errors import ClockError
+from usv_tui.vendor.kinds import Vendor
 
 UUID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 PCI_PATTERN = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_SHAPES: dict[str, dict[str, int]] = {
+    Vendor.NVIDIA: {"reset-sm": 1, "mem-reset": 1},
+    Vendor.AMD: {"level": 4},
+}
+"""Steps of an undo, and how many words each has."""
 LEVEL_PATTERN = re.compile(r"[a-z_]{2,24}")
 
 NVML_UNINITIALIZED = 1
@@ -328,7 +334,7 @@ class Restorer:
         self._check()
 
     def _check(self) -> None:
-        shapes = {"nvidia": {"reset-sm": 1, "mem-reset": 1}, "amd": {"level": 4}}.get(self.kind)
+        shapes = _SHAPES.get(self.kind)
         if shapes is None or not UUID_PATTERN.fullmatch(self.uuid) or not self.actions:
             raise ClockError(f"cannot undo: {self.kind!r} device {self.uuid!r} is not understood")
         for action in self.actions:
@@ -340,7 +346,7 @@ class Restorer:
                     n == "" or (n.isascii() and n.isdigit()) for n in (low, high)
                 ):
                     raise ClockError(f"cannot undo: step {action!r} is not understood")
-        if self.kind == "amd" and not (self.pci and PCI_PATTERN.fullmatch(self.pci)):
+        if self.kind == Vendor.AMD and not (self.pci and PCI_PATTERN.fullmatch(self.pci)):
             raise ClockError(f"cannot undo: {self.pci!r} is not a PCI address")
 
     def prepare(self) -> None:
@@ -349,7 +355,7 @@ class Restorer:
         Raises:
             VendorError: it could not be undone from here.
         """
-        if self.kind == "nvidia":
+        if self.kind == Vendor.NVIDIA:
             if self._nvml is None:
                 self._nvml = NvmlDevice(self.uuid, self._access.nvml_library)
             return
@@ -396,7 +402,7 @@ class Restorer:
 
     def _final(self) -> frozenset[int]:
         """Codes for which a second try is of no use."""
-        if self.kind == "nvidia":
+        if self.kind == Vendor.NVIDIA:
             return _FINAL
         return frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENODEV})
 
@@ -438,7 +444,7 @@ class Restorer:
 def undo_command(kind: str, uuid: str, pci: str | None, actions: Sequence[Sequence[str]]) -> str:
     """The shell line that does what `actions` say."""
     verbs = {action[0] for action in actions if action}
-    if kind == "nvidia":
+    if kind == Vendor.NVIDIA:
         flags = ["-rgc"] + (["-rmc"] if "mem-reset" in verbs else [])
         return "; ".join(f"sudo nvidia-smi -i {shlex.quote(uuid)} {flag}" for flag in flags)
     level, low, high = next((a[1:4] for a in actions if a and a[0] == "level"), ("auto", "", ""))
