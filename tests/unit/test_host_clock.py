@@ -115,6 +115,57 @@ def test_an_accelerator_that_is_not_used_costs_a_row_nothing(
     assert not any("waits for" in line for line in said(records))
 
 
+class Queue:
+    """Somebody's queue, and what was done to it."""
+
+    def __init__(self) -> None:
+        self.finished = 0
+
+    def finish(self) -> None:
+        """Wait for all of it."""
+        self.finished += 1
+
+
+Queue.__module__ = "pyopencl"
+
+
+class Array:
+    """An array that knows its queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+
+Array.__module__ = "pyopencl.array"
+
+
+@pytest.mark.parametrize("holds", [lambda queue: queue, Array])
+def test_an_opencl_queue_that_a_row_holds_is_waited_for(holds: Any) -> None:
+    """Its array knows its queue; before and after each window it is finished."""
+    queue = Queue()
+    held = holds(queue)
+    host = HostClock(names_loaded=False)
+    [found] = host.look(lambda: held, None)
+    assert found.code == "host clock waits"
+    host.wait()
+    assert queue.finished == 1
+
+
+def test_an_array_of_a_library_that_can_wait_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CuPy's arrays, beside a torch that knows nothing of the device."""
+    waited: list[int] = []
+    cupy = ModuleType("cupy")
+    runtime = SimpleNamespace(deviceSynchronize=lambda: waited.append(1))
+    cupy.cuda = SimpleNamespace(runtime=runtime)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    array = type("ndarray", (), {"__module__": "cupy"})()
+    measured = do_bench(lambda: array, timer="wall", iters=3, warmup=0)
+    assert measured.n == 3
+    assert len(waited) >= 6
+
+
 class Lazy:
     """An array that is there only after a while, as JAX's are."""
 

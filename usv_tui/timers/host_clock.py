@@ -11,7 +11,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.diagnosis.vocabulary import Finding, finding
@@ -45,6 +45,16 @@ ASYNCHRONOUS: Mapping[str, str] = {
     "ttnn": "ttnn.synchronize_device()",
 }
 """Libraries whose calls return before their work is done, and what waits for it."""
+_WAITS: Mapping[str, str] = {
+    "cupy": "cuda.runtime.deviceSynchronize",
+    "numba.cuda": "synchronize",
+    "paddle": "device.synchronize",
+    "mxnet": "nd.waitall",
+    "taichi": "sync",
+    "warp": "synchronize",
+    "arrayfire": "sync",
+}
+"""What of a library waits for all of its work, where there is such a thing."""
 _ON_HOST = ("cpu", "meta", "")
 _DEPTH = 4
 _MOST_LEAVES = 2000
@@ -84,7 +94,7 @@ class HostClock:
         owned = [*_leaves(result), *_leaves(fn)]
         kinds = {kind: True for leaf in owned if (kind := _kind_of(leaf)) not in _ON_HOST}
         found: list[Finding] = []
-        fresh: list[str] = []
+        fresh = self._libraries(owned)
         for kind in dict.fromkeys([*kinds, *used_kinds(torch)]):
             if kind in self.waits:
                 continue
@@ -104,6 +114,19 @@ class HostClock:
         _refuse_early(fn, result, before)
         found += self._name(owned)
         return found
+
+    def _libraries(self, owned: Iterable[object]) -> list[str]:
+        """Other libraries than torch whose arrays a row holds, and whose work can be waited for."""
+        fresh: list[str] = []
+        for leaf in owned:
+            name = _root(leaf)
+            if name in ASYNCHRONOUS and name not in self.waits and not _is_module(leaf):
+                wait = _wait_of(name, leaf)
+                if wait is not None:
+                    self.waits[name] = wait
+                    self._named.add(name)
+                    fresh.append(name)
+        return fresh
 
     def _name(self, owned: Iterable[object]) -> list[Finding]:
         """Asynchronous libraries that were not named so far."""
@@ -181,6 +204,24 @@ def _lag(fn: Callable[[], object]) -> _Lag:
     return _Lag(end_ns - start_ns, time.perf_counter_ns() - wait_ns, all(said) if said else None)
 
 
+def _is_module(leaf: object) -> bool:
+    return isinstance(leaf, types.ModuleType)
+
+
+def _wait_of(library: str, leaf: Any) -> Wait | None:
+    """What waits for the work behind an array: its library, else its queue."""
+    found: Any = sys.modules.get(library)
+    for part in _WAITS.get(library, "").split("."):
+        found = getattr(found, part, None) if part else None
+    if callable(found):
+        return cast("Wait", found)
+    for owner in (leaf, getattr(leaf, "queue", None)):
+        finish = getattr(owner, "finish", None)
+        if callable(finish):
+            return cast("Wait", finish)
+    return None
+
+
 def _can_wait(leaf: Any) -> bool:
     return callable(getattr(type(leaf), "block_until_ready", None))
 
@@ -189,7 +230,10 @@ def _kind_of(leaf: object) -> str:
     """The kind of device that a tensor is on; empty for what is none."""
     if not hasattr(type(leaf), "data_ptr"):
         return ""
-    return str(getattr(getattr(leaf, "device", None), "type", ""))
+    try:
+        return str(getattr(getattr(leaf, "device", None), "type", ""))
+    except Exception:  # noqa: BLE001  a tensor of somebody's own may raise anything
+        return ""
 
 
 def _root(leaf: object) -> str:

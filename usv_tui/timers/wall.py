@@ -178,6 +178,11 @@ class WallTimer:
         resolution, floor = _measure_clock(clock)
         self.info = TimerInfo(name="wall", reason=reason, resolution_ns=resolution, floor_ns=floor)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a device is waited for at both ends of a window."""
+        return self._sync is not None
+
     def enqueue(
         self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
     ) -> Failure | None:

@@ -150,7 +150,7 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "host clock waits": lambda e: (
         f"work on {' and '.join(e['kinds'])} goes on after a call: the host's clock waits for it "
-        f"at both ends of a window; --device {e['kinds'][0]} times it with the device's events"
+        "at both ends of a window; where it is a --device of torch's, events time it better"
     ),
     "asynchronous library": lambda e: (
         f"{e['library']} is loaded: its calls return before their work is done, and the host's "
