@@ -24,6 +24,7 @@ from usv_tui.model import (
     Verdict,
 )
 from usv_tui.session.faults import Faults
+from usv_tui.session.shown import ShownSession
 from usv_tui.session.snapshot import BinSeries, LogLine, RowView, Series, Snapshot
 from usv_tui.stats.rolling import Stats
 
@@ -166,7 +167,7 @@ class FakeStore:
         return [g for g in self.gap_list if g[0] < to_ns and g[1] > from_ns]
 
 
-class FakeController:
+class FakeController(ShownSession):
     """Notes what the screen asked for."""
 
     def __init__(self, store=None):
@@ -176,7 +177,7 @@ class FakeController:
         self.pumps = 0
         self.is_paused = False
         self.telemetry_on = True
-        self.can_renew = False
+        self.is_lost = False
         self.desk = None
         self.told = []
         self.faults = Faults(lambda *words: self.told.append(words))
@@ -198,9 +199,13 @@ class FakeController:
         self.calls.append("telemetry")
         return self.telemetry_on
 
+    @property
+    def can_renew(self):
+        return self.is_lost
+
     def renew(self):
         self.calls.append("renew")
-        return "" if self.can_renew else "no row was lost"
+        return "" if self.is_lost else "no row was lost"
 
     def set_baseline(self, bench):
         self.calls.append(("baseline", bench))

@@ -173,7 +173,7 @@ def test_lost_rows_are_tried_again_on_request():
             assert shows(app, "not tried again: no row was lost")
 
             app.presenter.view.message = ""
-            controller.can_renew = True
+            controller.is_lost = True
             app.frame()
             assert "R retry lost" in screen(app)
             await pilot.press("R")

@@ -113,6 +113,8 @@ def _run(argv: list[str]) -> int:
     if "--version" in argv:
         _print(f"usv-tui {__version__}")
         return int(ExitCode.OK)
+    if argv and Path(argv[0]).suffix == ".usv":
+        return _show("show", argv)
     return _start(options.run_parser().parse_args(argv))
 
 
@@ -661,6 +663,18 @@ def _export(argv: list[str]) -> int:
     return int(ExitCode.OK)
 
 
+def _show(verb: str, argv: list[str]) -> int:
+    from usv_tui.cli import replay
+
+    args = replay.parser(verb).parse_args(argv)
+
+    def as_table(why: str) -> int:
+        say(f"usv-tui: no screen ({why}): the table instead")
+        return _export([args.session, "--to", "table"])
+
+    return replay.run(args, verb, as_table)
+
+
 def _compare(argv: list[str]) -> int:
     from usv_tui.cli import compare
 
@@ -742,6 +756,8 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "run": _run,
     "list": _list,
     "export": _export,
+    "replay": partial(_show, "replay"),
+    "watch": partial(_show, "watch"),
     "compare": _compare,
     "history": _history,
     "demo": _demo,

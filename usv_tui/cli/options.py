@@ -9,7 +9,10 @@ from typing import NoReturn
 from usv_tui import plain
 from usv_tui.errors import UsageError
 
-COMMANDS = ("list", "export", "compare", "history", "demo", "doctor", "clocks", "lie")
+COMMANDS = (
+    *("list", "export", "compare", "history", "replay", "watch"),
+    *("demo", "doctor", "clocks", "lie"),
+)
 
 EXPORTS = (
     *("json", "csv", "table", "markdown", "html", "svg", "parquet"),
@@ -25,6 +28,8 @@ commands:
   usv-tui export FILE.usv      a saved session as JSON or CSV
   usv-tui compare A B          saved sessions against the first, where they may be compared
   usv-tui history [FOLDER]     the sessions that are kept; --plot NAME, --prune 30d
+  usv-tui FILE.usv             a saved session on the same screen; replay plays it
+  usv-tui watch FILE.usv       a session that is being written, on a second screen
   usv-tui clocks               clock state, lock, unlock, restore
   usv-tui clocks sweep FILE    which clock to lock at, found by measuring at each
   usv-tui doctor               what this machine offers, what is missing, how to mend it

@@ -41,6 +41,7 @@ from usv_tui.session.goal import Goal, Outcome
 from usv_tui.session.journal import Journal
 from usv_tui.session.relay import Relay
 from usv_tui.session.row_store import MAX_WINDOW
+from usv_tui.session.shown import ShownSession
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.session.store import Store
 from usv_tui.session.sweep import Sweep
@@ -62,7 +63,7 @@ _OUTPUT_LINES = 200
 MakeWatcher = Callable[[Chosen, Callable[[AnyRecord], object], Gate], Poller | None]
 
 
-class LiveSession:
+class LiveSession(ShownSession):
     """One measurement in progress. All methods belong to the front end's thread."""
 
     def __init__(

@@ -154,38 +154,67 @@ def read(path: Path) -> Iterator[AnyRecord]:
     Raises:
         UsageError: no such file, not a session, or written by a newer version.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    if not data.startswith(MAGIC):
-        if len(data) < len(MAGIC) and MAGIC.startswith(data):
-            return
-        raise UsageError(f"{path} is not a usv-tui session", "sessions end in .usv")
-    offset = len(MAGIC)
-    last_ns = 0
-    has_begun = False
-    while offset < len(data):
-        if data.startswith(MAGIC, offset):
-            yield _joined(offset, len(data) - offset, last_ns)
-            return
-        end = _end_of_frame(data, offset)
-        found: list[AnyRecord] | str = "its checksum is wrong"
-        if end is not None:
-            found = _records(path, data[offset + _FRAME.size : end])
-        else:
-            end = _next_frame(data, offset + 1)
-        if end is None:
-            return
-        if isinstance(found, str):
-            found = [_damage(offset, end - offset, found, last_ns)]
-        elif has_begun and any(isinstance(record, Start) for record in found):
-            yield _joined(offset, len(data) - offset, last_ns)
-            return
-        has_begun = True
-        yield from found
-        last_ns = max((time_of(record) for record in found), default=last_ns)
-        offset = end
+    yield from Reader(path).records()
+
+
+class Reader:
+    """Reads a session from where it stopped the last time: a file may still grow."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+        """How much of the file has been read: whole frames."""
+        self._last_ns = 0
+        self._has_begun = False
+        self._is_over = False
+        """Another session follows in the same file."""
+
+    def more(self) -> list[AnyRecord]:
+        """What is new, as far as it is whole; raises as `read` does."""
+        return [] if self._is_over else list(self.records())
+
+    def records(self) -> Iterator[AnyRecord]:
+        """What is new, frame by frame; raises as `read` does."""
+        data, base = self._rest()
+        if not base:
+            if not data.startswith(MAGIC):
+                if len(data) < len(MAGIC) and MAGIC.startswith(data):
+                    return
+                raise UsageError(f"{self._path} is not a usv-tui session", "sessions end in .usv")
+            self._at = len(MAGIC)
+        while self._at - base < len(data):
+            offset = self._at - base
+            end = _end_of_frame(data, offset)
+            found: list[AnyRecord] | str = "its checksum is wrong"
+            if data.startswith(MAGIC, offset):
+                end, found = None, []
+                self._is_over = True
+            elif end is not None:
+                found = _records(self._path, data[offset + _FRAME.size : end])
+                is_next = self._has_begun and any(isinstance(record, Start) for record in found)
+                self._is_over = is_next and not isinstance(found, str)
+            else:
+                end = _next_frame(data, offset + 1)
+            if self._is_over:
+                yield _joined(self._at, len(data) - offset, self._last_ns)
+                return
+            if end is None:
+                return
+            if isinstance(found, str):
+                found = [_damage(self._at, end - offset, found, self._last_ns)]
+            self._has_begun = True
+            self._at = base + end
+            self._last_ns = max((time_of(record) for record in found), default=self._last_ns)
+            yield from found
+
+    def _rest(self) -> tuple[bytes, int]:
+        """The bytes that have not been read, and where they begin."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                return file.read(), self._at
+        except OSError as error:
+            raise UsageError(f"cannot read {self._path}: {error.strerror}") from None
 
 
 def _end_of_frame(data: bytes, offset: int) -> int | None:

@@ -32,7 +32,7 @@ from usv_tui.tui.look import DEFAULT_THEME, Look, make_look, wants_ascii
 from usv_tui.tui.taken import taken
 
 if TYPE_CHECKING:  # numpy behind them must not be imported before the first paint
-    from usv_tui.session.controller import LiveSession
+    from usv_tui.session.shown import ShownSession
     from usv_tui.tui.presenter import Presenter
 
 DEFAULT_FPS = 4.0
@@ -93,7 +93,7 @@ class ScreenOptions:
 
 
 def run_screen(
-    connect: "Callable[[], LiveSession]",
+    connect: "Callable[[], ShownSession]",
     options: ScreenOptions | None = None,
     time_source: TimeSource | None = None,
     signals: Signals | None = None,
@@ -133,7 +133,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
 
     def __init__(
         self,
-        connect: "Callable[[], LiveSession]",
+        connect: "Callable[[], ShownSession]",
         options: ScreenOptions | None = None,
         time_source: TimeSource | None = None,
     ) -> None:
@@ -154,7 +154,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         self.frame_cpu_ns = 0
         """CPU time of the last frame."""
         self._connect = connect
-        self._controller: LiveSession | None = None
+        self._controller: ShownSession | None = None
         self._time = time_source or MonotonicTime()
         self._is_blurred = False
         self._must_forget = False

@@ -98,6 +98,21 @@ LIVE: tuple[Key, ...] = (
 )
 """Keys of the main screen."""
 
+MEASURING = ("lock", "solo", "telemetry", "renew")
+"""Actions that a saved session has no use for."""
+
+REPLAY: tuple[Key, ...] = (
+    Key(("H", "shift+left"), "back", "10 s", "In a replay: 10 s back / forward.", "H/L", rank=1),
+    Key(("L", "shift+right"), "forward", "", "", "L"),
+    Key(("e",), "next_event", "event", "In a replay: to the next event, E: back.", rank=1),
+    Key(("E",), "previous_event", "", "", "E"),
+    Key(("comma",), "slower", "speed", "In a replay: play slower / faster.", ", .", rank=2),
+    Key(("full_stop",), "faster", "", "", "."),
+    Key(("home", "0"), "start", "", "In a replay: to its beginning.", "home"),
+    Key(("end", "G"), "end", "", "In a replay: to its end.", "end"),
+)
+"""Keys of the main screen over a saved session, before the others."""
+
 PAGE: tuple[Key, ...] = (
     Key(("j", "down"), "line_down", "scroll", "One line down.", "j/k", rank=2),
     Key(("k", "up"), "line_up", "", "One line up."),

@@ -17,7 +17,7 @@ from usv_tui.records import Command
 from usv_tui.report.columns import SETS, TAILS, WHOLE, WINDOW
 from usv_tui.report.table import one_row
 from usv_tui.report.wording.rows import name_of
-from usv_tui.session.controller import LiveSession
+from usv_tui.session.shown import ShownSession
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
 from usv_tui.timesource import NS_PER_S
 from usv_tui.tui import keys
@@ -42,6 +42,7 @@ from usv_tui.units import in_unit, time_unit
 T = TypeVar("T")
 Line = tuple[Strip, ...]
 MESSAGE_NS = 4 * NS_PER_S
+MESSAGE_LOOKS = 12
 _FENCE = 3.0
 """Quartile ranges beyond the quartiles that make an outlier."""
 
@@ -49,7 +50,7 @@ _FENCE = 3.0
 class Presenter:
     """Holds the user's view of a session, draws it, and does what keys say."""
 
-    def __init__(self, controller: LiveSession, look: Look) -> None:
+    def __init__(self, controller: ShownSession, look: Look) -> None:
         self.view = ViewState()
         self.look = look
         self.live = LiveScreen()
@@ -57,6 +58,7 @@ class Presenter:
         self.snapshot = Snapshot()
         """The latest one, even while the picture is frozen."""
         self._controller = controller
+        self._store = controller.store
         self._dialog = LockDialog(controller.desk)
         self._page: Page | None = None
         self._is_locking = False
@@ -65,6 +67,8 @@ class Presenter:
         self._log_height = 1
         self._has_swept = False
         """A clock sweep has been shown by itself once."""
+        self._message_looks = 0
+        """How often one has looked since something was told; a replay's clock may stand."""
 
     @property
     def shown(self) -> Snapshot:
@@ -79,7 +83,13 @@ class Presenter:
     def refresh(self, now_ns: int) -> None:
         """Take a new snapshot."""
         with self._controller.faults.around("the snapshot"):
-            self.snapshot = self._controller.store.snapshot(now_ns)
+            self.snapshot = self._controller.snapshot(now_ns)
+        self._message_looks += 1
+        if self._controller.why_fixed and self._message_looks > MESSAGE_LOOKS:
+            self.view.message = ""
+        if self._store is not self._controller.store:
+            # One went back in a replay: what was drawn from the other fold is of no use.
+            self._store, self.live = self._controller.store, LiveScreen()
         self._ended_ns = (self._ended_ns or now_ns) if self.has_ended else None
         if not self._has_swept and self._controller.store.steps():
             self._has_swept, self.view.pane = True, PANES[-1]
@@ -117,6 +127,7 @@ class Presenter:
             is_frozen=self._frozen is not None,
             waiting=self.snapshot.samples - shown.samples,
             can_renew=self._controller.can_renew,
+            is_replay=bool(self._controller.why_fixed),
             command=desk.command(mhz) if desk is not None and mhz else "",
         )
 
@@ -124,6 +135,7 @@ class Presenter:
         """Tell something in the footer for a few seconds."""
         at_ns = self.shown.at_ns if self._frozen is not None else now_ns
         self.view.message, self.view.message_until_ns = words, at_ns + MESSAGE_NS
+        self._message_looks = 0
 
     def resume(self) -> None:
         """The program was stopped and goes on: the clock has idled, so the next second is ramp."""
@@ -151,7 +163,16 @@ class Presenter:
             if action and not self._page.act(action):
                 self._page = None
             return ""
+        fixed = self._controller.why_fixed
+        action = keys.actions(keys.REPLAY).get(key, "") if fixed else ""
+        if action:
+            self.say(self._controller.seek(action), now_ns)
+            self.refresh(self._controller.at_ns(now_ns))
+            return ""
         action = keys.actions(keys.LIVE).get(key, "")
+        if fixed and action in keys.MEASURING:
+            self.say(fixed, now_ns)
+            return ""
         if action in ("quit", "interrupt", "suspend", "screenshot", "copy") or not action:
             return action
         deed: Callable[[int], None] = getattr(self, f"do_{action}")
@@ -207,7 +228,8 @@ class Presenter:
     def do_pause(self, now_ns: int) -> None:
         """Pause or resume measuring."""
         is_paused = self._controller.toggle_pause()
-        self.say("measuring is paused" if is_paused else "measuring goes on", now_ns)
+        what = "the replay" if self._controller.why_fixed else "measuring"
+        self.say(f"{what} is paused" if is_paused else f"{what} goes on", now_ns)
 
     def do_freeze(self, _now_ns: int) -> None:
         """Hold the picture, or let it go on."""

@@ -128,6 +128,8 @@ class Scene:
     """Samples that came since the picture was frozen."""
     can_renew: bool = False
     """Lost rows can be tried again in a fresh process."""
+    is_replay: bool = False
+    """A saved session: nothing is measured."""
     command: str = ""
     """What to type for the advised lock."""
     faults: Faults = field(default_factory=lambda: Faults(lambda *_: None))

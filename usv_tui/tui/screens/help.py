@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from usv_tui.report.columns import COLUMNS
-from usv_tui.tui.keys import LIVE
+from usv_tui.tui.keys import LIVE, REPLAY
 from usv_tui.tui.screens.page import Paragraph, pairs
 from usv_tui.tui.view import Scene
 
@@ -36,7 +36,7 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
         (f"{glyphs.over} {glyphs.under}", "on the chart: samples above or below its scale"),
     )
     out: list[Paragraph] = [("Keys", look.strong)]
-    out += pairs(scene, [(key.display, key.help) for key in LIVE if key.help], width)
+    out += pairs(scene, [(key.display, key.help) for key in (*LIVE, *REPLAY) if key.help], width)
     columns = [(column.heading_in(""), column.help) for column in COLUMNS]
     out += [("", look.base), ("Columns", look.strong), *pairs(scene, columns, width)]
     out += [("", look.base), ("Signs", look.strong), *pairs(scene, signs, width)]

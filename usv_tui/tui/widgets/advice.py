@@ -89,7 +89,7 @@ def _draw(scene: Scene, said: AdviceText, width: int, height: int) -> list[Strip
 def _what_to_do(scene: Scene) -> str:
     """The key, and the command for somebody with the rights."""
     advice, clocks = scene.snapshot.advice, scene.snapshot.clocks
-    if advice.lock_mhz is None:
+    if advice.lock_mhz is None or scene.is_replay:
         return ""
     if clocks.can_lock:
         return "press l to lock, w for the evidence"

@@ -82,7 +82,7 @@ def _mode(scene: Scene) -> tuple[str, Style]:
     if scene.is_frozen:
         return f"{simulated}FROZEN +{scene.waiting:,} samples, f goes on", bold
     if snapshot.phase == RunPhase.MEASURING:
-        word = "SOLO" if scene.view.solo else "LIVE"
+        word = "REPLAY" if scene.is_replay else "SOLO" if scene.view.solo else "LIVE"
         return f"{simulated}{word}", bold
     if snapshot.phase == RunPhase.PAUSED:
         return f"{simulated}PAUSED, space goes on", bold

@@ -1,0 +1,54 @@
+"""`usv-tui FILE.usv`, `replay` and `watch`: the screen over a saved session."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from usv_tui.cli.options import Parser
+from usv_tui.cli.terminal import why_no_screen
+from usv_tui.errors import UsageError
+
+
+def parser(verb: str) -> Parser:
+    """`usv-tui replay` and `usv-tui watch`."""
+    words = {
+        "replay": "A saved session on the screen, played from its first sample.",
+        "watch": "A session that is being written, on a second screen; it is only read.",
+        "show": "A saved session on the screen, at its end.",
+    }
+    made = Parser(prog=f"usv-tui {verb}", description=words[verb])
+    made.add_argument("session", metavar="FILE.usv")
+    made.add_argument("--fps", type=float, default=4.0, metavar="N", help="frames a second (4)")
+    made.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
+    made.add_argument("--mouse", action="store_true", help="take the mouse")
+    return made
+
+
+def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int]) -> int:
+    """Show it; returns the exit code. Without a terminal, its table.
+
+    Raises:
+        UsageError: it cannot be read, or is no session.
+    """
+    why = why_no_screen()
+    if why:
+        return without_screen(why)
+    from usv_tui.session.replay import Playhead, ReplaySession
+    from usv_tui.tui.app import ScreenOptions, run_screen
+
+    path = Path(args.session)
+    if not path.is_file():
+        raise UsageError(f"cannot read {path}: there is no such file")
+    playhead = Playhead()
+    options = ScreenOptions(
+        title=path.name,
+        fps=args.fps,
+        ascii_only=True if args.ascii else None,
+        mouse=args.mouse,
+    )
+    end = run_screen(
+        lambda: ReplaySession(path, playhead, at_end=verb == "show", follow=verb == "watch"),
+        options,
+        playhead,
+    )
+    return end.exit_code
