@@ -28,7 +28,8 @@ commands:
   usv-tui export FILE.usv      a saved session as JSON or CSV
   usv-tui compare A B          saved sessions against the first, where they may be compared
   usv-tui history [FOLDER]     the sessions that are kept; --plot NAME, --prune 30d
-  usv-tui FILE.usv             a saved session on the same screen; replay plays it
+  usv-tui FILE.usv             a saved session on the same screen, at its end
+  usv-tui replay FILE.usv      the same, played from its first sample
   usv-tui watch FILE.usv       a session that is being written, on a second screen
   usv-tui clocks               clock state, lock, unlock, restore
   usv-tui clocks sweep FILE    which clock to lock at, found by measuring at each
