@@ -9,9 +9,11 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from usv_tui.library import arguments
+from usv_tui.library.arguments import BadValue
 from usv_tui.library.group import Group
 from usv_tui.library.measurement import BenchmarkFailed, Measurement
-from usv_tui.library.timer_selection import BadValue, Place, engine_timer, flusher, warn
+from usv_tui.library.timer_selection import Place, engine_timer, flusher, warn
 
 
 def do_bench(
@@ -120,8 +122,22 @@ def do_bench_many(
 
     Raises:
         BenchmarkFailed: a callable raised; the others' measurements are in its `results`.
+        BadKind, BadValue: a wrong argument (a TypeError, a ValueError).
         UsvError: the timer or the flush cannot be had.
     """
+    arguments.callables(fns)
+    warmup, iters = arguments.whole("warmup", warmup, 0), arguments.whole("iters", iters, 0)
+    if flush_mb is not None:
+        flush_mb = arguments.whole("flush_mb", flush_mb, 1)
+    for name, value in (
+        ("target_window_s", target_window_s),
+        ("min_warmup_time", min_warmup_time),
+        ("min_iters_time", min_iters_time),
+    ):
+        arguments.seconds(name, value)
+    arguments.work("flops", flops)
+    arguments.work("bytes", bytes)
+    seed = arguments.whole("seed", seed, 0)
     if cache not in ("warm", "as-is"):
         raise BadValue(f"cache={cache!r}", '"warm" or "as-is"; cache_flush=True makes it cold')
     engine, place = engine_timer(timer)

@@ -13,8 +13,9 @@ from usv_tui.diagnosis.checks import vet_result
 from usv_tui.engine.calibrate import calibrate, prime, shared_inner
 from usv_tui.engine.schedule import spread
 from usv_tui.engine.warmth import Patient, first_refill, look
+from usv_tui.library.arguments import BadValue, whole
 from usv_tui.library.measurement import BenchmarkFailed, Measurement
-from usv_tui.library.timer_selection import BadValue, warn
+from usv_tui.library.timer_selection import warn
 from usv_tui.records import Noted
 from usv_tui.report.wording.notices import sentence
 from usv_tui.timers.wall import ForeignTimer, Slot, Timer, beside
@@ -27,6 +28,9 @@ _BLOCK_NS = 20_000_000
 _LOOK_SHARE = 0.1
 """Share of the sampling's time that looking for what the neighbours evict may take."""
 _NS_PER_S = 1_000_000_000
+
+
+_INNER = 'a whole number from 1, or "auto"'
 
 
 class _Row:
@@ -84,10 +88,7 @@ class Group:
         self, inner: int | str, target_s: float, *, estimate: bool, is_shared: bool = False
     ) -> None:
         """Calls in a window of each row, and what one call takes when that is needed."""
-        try:
-            fixed = None if inner == "auto" else max(1, int(inner))
-        except ValueError:
-            raise BadValue(f"inner={inner!r}", 'a whole number from 1, or "auto"') from None
+        fixed = None if inner == "auto" else max(1, whole("inner", inner, 0, _INNER))
         if fixed is not None and fixed > 1 and any(row.slot.flush for row in self.rows):
             if isinstance(self.timer, ForeignTimer):
                 raise BadValue(

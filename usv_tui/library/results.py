@@ -16,6 +16,7 @@ import numpy as np
 
 from usv_tui.environment import git_state
 from usv_tui.errors import UsageError
+from usv_tui.library import arguments
 from usv_tui.library.measurement import Measurement
 
 _UNKNOWN = "unknown"
@@ -23,7 +24,7 @@ _UNKNOWN = "unknown"
 
 def save_results(
     all_results: Mapping[str, Any],
-    *,
+    *misplaced: object,
     label: str | None = None,
     results_dir: str | None = None,
 ) -> str:
@@ -32,6 +33,7 @@ def save_results(
     Args:
         all_results: by name; measurements and arrays are written with every digit of every sample,
             anything else as JSON has it, with null for what is not a finite number.
+        misplaced: nothing; who gives a file's name here is told where it comes from.
         label: becomes part of the file's name.
         results_dir: default: `results` in the current folder; made when it is not there.
 
@@ -39,6 +41,14 @@ def save_results(
         OSError: the file cannot be written.
         TypeError: a value that JSON cannot hold.
     """
+    if misplaced:
+        raise arguments.BadKind(
+            f"save_results got {misplaced[0]!r} as well",
+            "it takes a dict, label= and results_dir=, and names the file by the commit",
+        )
+    arguments.results("all_results", all_results)
+    arguments.text("label", label, "give a text")
+    arguments.text("results_dir", results_dir, "give a path")
     state = git_state() or {"commit": _UNKNOWN, "dirty": None}
     commit = state["commit"]
     data = {
@@ -70,6 +80,9 @@ def load_results(path: str) -> dict[str, Any]:
         OSError: the file cannot be read.
         UsageError: it holds something else.
     """
+    if not path or isinstance(path, int):
+        raise arguments.BadKind(f"path is {path!r}", "give the path of a results file")
+    arguments.text("path", path, "give the path of a results file")
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -91,4 +104,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if value is not None and not isinstance(value, str | int):
+        raise arguments.BadKind(
+            f"a {type(value).__name__} is in the results", "give measurements, numbers and texts"
+        )
     return value

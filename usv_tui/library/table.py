@@ -1,7 +1,8 @@
 """usv's `format_table` for measurements of `do_bench`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from usv_tui.library.arguments import BadKind
 from usv_tui.library.measurement import Measurement
 from usv_tui.report import grid
 from usv_tui.report.grid import Column
@@ -10,7 +11,16 @@ from usv_tui.units import DASH, count, fixed, in_unit, time_unit
 
 def format_table(measurements: Iterable[Measurement]) -> str:
     """An aligned table, sorted by name, in one unit of time; throughput where it is known."""
-    ms = sorted(measurements, key=lambda m: m.name)
+    if isinstance(measurements, Measurement):
+        measurements = [measurements]
+    if isinstance(measurements, Mapping):
+        measurements = measurements.values()
+    if not isinstance(measurements, Iterable):
+        raise BadKind(f"measurements is {measurements!r}", "give a list of measurements")
+    ms = list(measurements)
+    if any(not isinstance(m, Measurement) for m in ms):
+        raise BadKind("not all of these are measurements", "give what do_bench returns")
+    ms.sort(key=lambda m: m.name)
     if not ms:
         return "(no measurements)"
     unit = time_unit(m.median for m in ms)

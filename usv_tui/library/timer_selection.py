@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from usv_tui import plain
 from usv_tui.engine.worker import choose_device, make_flusher
-from usv_tui.errors import DeviceError, TimerError, UsageError
+from usv_tui.errors import DeviceError, TimerError
+from usv_tui.library.arguments import BadValue
 from usv_tui.model import RunConfig
 from usv_tui.records import AnyRecord
 from usv_tui.timers.abilities import ask
@@ -28,10 +29,6 @@ from usv_tui.timesource import MonotonicTime
 from usv_tui.vendor.kinds import Vendor
 
 _TIMERS = "auto, torch or wall, or an object with open, value and synchronize"
-
-
-class BadValue(UsageError, ValueError):
-    """A wrong argument, also for programs that catch usv's ValueError."""
 
 
 class NoDevice(TimerError, RuntimeError):
