@@ -27,7 +27,6 @@ from usv_tui.model import (
     Notice,
     Reading,
     RowState,
-    RunConfig,
     RunPhase,
     Skipped,
     TimerInfo,
@@ -67,6 +66,7 @@ from usv_tui.records import (
 from usv_tui.report.wording.advice import is_idle
 from usv_tui.report.wording.notices import sentence
 from usv_tui.report.wording.rows import clock_words, cost_words
+from usv_tui.session import readings, views
 from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, TelemetryColumns
 from usv_tui.session.row_store import BIN_NS, MAX_WINDOW, RowStore
@@ -75,16 +75,14 @@ from usv_tui.session.snapshot import (
     EpochView,
     FloatArray,
     IntArray,
-    RowView,
     Series,
     Snapshot,
 )
 from usv_tui.session.sweep import StepAt, steps_of
 from usv_tui.session.told import Log
 from usv_tui.stats.analysis import Analysis, Analyst
-from usv_tui.stats.inputs import Probe, TelemetryData
+from usv_tui.stats.inputs import TelemetryData
 from usv_tui.stats.pairs import Interval
-from usv_tui.stats.rolling import Stats
 from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.telemetry.energy import energy_per_call
 from usv_tui.telemetry.sensors import confirmed_reasons
@@ -92,10 +90,8 @@ from usv_tui.timesource import NS_PER_S
 from usv_tui.vendor.kinds import Vendor
 
 DEFAULT_WINDOW = 1_000
-_RATE_NS = 2 * NS_PER_S
 _ENERGY_NS = 60 * NS_PER_S
 _ENERGY_ROWS = 4
-_PROBE_NEAR_NS = NS_PER_S // 5
 _LOOK_BACK_NS = 60 * NS_PER_S
 BEAT_NS = NS_PER_S
 """How often one looks at what moves slowly, and the statistics are asked …"""
@@ -126,12 +122,12 @@ class Store:
         self.baseline: int | None = None
         self.failed = False
         self.fatal = ""
-        self._fault = ""
-        self._distortion = ""
+        self.fault = ""
+        self.distortion = ""
         self.progress = ""
         self.looks = 0
         """How often the statistics were asked."""
-        self._telemetry_state: str | None = None
+        self.watching: str | None = None
         """What the watcher says of itself, while there is one."""
         self._beat_ns = self._look_ns = 0
         """When to look at what moves slowly, and when to ask the statistics."""
@@ -145,35 +141,35 @@ class Store:
         self.last_sample_ns = 0
         self.last_ns = 0
         """The latest time that any record tells of."""
-        self._start: Start | None = None
-        self._end: End | None = None
-        self._chosen: Chosen | None = None
-        self._timer: TimerInfo | None = None
-        self._device: DeviceInfo | None = None
-        self._reading: Reading | None = None
-        self._clocks = ClockState()
-        self._clocks_during = ClockState()
+        self.start: Start | None = None
+        self.end: End | None = None
+        self.chosen: Chosen | None = None
+        self.timer: TimerInfo | None = None
+        self.device: DeviceInfo | None = None
+        self.reading: Reading | None = None
+        self.clocks = ClockState()
+        self.clocks_during = ClockState()
         """The last state of a lock of ours in this epoch."""
-        self._advice = Advice()
+        self.advice = Advice()
         self._phase: tuple[str, str] = (RunPhase.STARTING, "")
         self._last_phase: str = RunPhase.STARTING
-        self._pace: str | None = None
+        self.pace: str | None = None
         self.is_whole = True
         """False for a file that lacks a part of its session, or holds more than one."""
-        self._skipped: list[Skipped] = []
-        self._log = Log()
-        self._threads: dict[str, Any] = {}
+        self.skipped: list[Skipped] = []
+        self.log = Log()
+        self.threads: dict[str, Any] = {}
         """How many threads the framework computes with: known to the worker alone."""
-        self._epochs: list[EpochView] = []
+        self.epochs: list[EpochView] = []
         self._gaps: list[tuple[int, int, str]] = []
         self._marks: list[tuple[int, str]] = []
-        self._rounds = 0
-        self._samples = 0
-        self._first_sample_ns: int | None = None
-        self._reasons = _Reasons()
+        self.rounds = 0
+        self.samples = 0
+        self.first_sample_ns: int | None = None
+        self.reasons = _Reasons()
         self._energy_turn = 0
         self._analyst = Analyst()
-        self._analysis = Analysis()
+        self.analysis = Analysis()
 
     # -- records in
 
@@ -230,7 +226,7 @@ class Store:
         if not self.last_sample_ns:
             return
         self.reopen_epoch()
-        known = (self.last_sample_ns, self._samples, len(self._marks), self.baseline)
+        known = (self.last_sample_ns, self.samples, len(self._marks), self.baseline)
         if known != self._concluded:
             self._concluded = known
             self._refresh()
@@ -262,7 +258,7 @@ class Store:
             if row is None:
                 continue
             if row.info.parent is None:
-                self._samples += len(index)
+                self.samples += len(index)
             row.add(
                 times[index],
                 windows[index],
@@ -271,9 +267,9 @@ class Store:
                 all_flags[index],
                 None if hosts is None else hosts[index],
             )
-        if self._first_sample_ns is None:
-            self._first_sample_ns = int(times.min())
-        self._rounds = max(self._rounds, int(all_rounds.max()) + 1)
+        if self.first_sample_ns is None:
+            self.first_sample_ns = int(times.min())
+        self.rounds = max(self.rounds, int(all_rounds.max()) + 1)
         self.last_sample_ns = max(self.last_sample_ns, int((times + windows).max()))
         self.last_ns = max(self.last_ns, self.last_sample_ns)
 
@@ -283,25 +279,25 @@ class Store:
             handle(self, record)
 
     def _on_start(self, record: Start) -> None:
-        self._start = record
-        self._epochs = [EpochView(0, "start", record.at_ns, None)]
-        self._pace = record.config.pace
+        self.start = record
+        self.epochs = [EpochView(0, "start", record.at_ns, None)]
+        self.pace = record.config.pace
         self._beat_ns = record.at_ns + BEAT_NS
 
     def _on_output(self, record: Output) -> None:
-        self._log.line(record.at_ns, "out", record.text)
+        self.log.line(record.at_ns, "out", record.text)
 
     def _on_chosen(self, record: Chosen) -> None:
-        self._chosen = record
-        self._log.line(record.at_ns, "event", f"device {record.device}: {record.reason}")
+        self.chosen = record
+        self.log.line(record.at_ns, "event", f"device {record.device}: {record.reason}")
 
     def _on_timing(self, record: Timing) -> None:
-        self._timer = record.info
+        self.timer = record.info
 
     def _on_device(self, record: Device) -> None:
-        if self._device is None and not self.has_ended:
-            self._log.line(record.at_ns, "event", _device_line(record.info))
-        self._device = record.info
+        if self.device is None and not self.has_ended:
+            self.log.line(record.at_ns, "event", _device_line(record.info))
+        self.device = record.info
 
     def _on_visit(self, record: Visit) -> None:
         self.visits.append(record)
@@ -330,59 +326,59 @@ class Store:
         self.window = max(3, min(record.samples, MAX_WINDOW))
 
     def _on_paced(self, record: Paced) -> None:
-        self._pace = record.spec
+        self.pace = record.spec
 
     def _on_headway(self, record: Headway) -> None:
         self.progress = record.words
 
     def _on_watching(self, record: Watching) -> None:
-        self._telemetry_state = record.state
+        self.watching = record.state
 
     def _on_probe(self, record: ProbeClock) -> None:
         self.probe_t_ns.extend(np.array(record.at_ns, dtype=np.int64))
         self.probe_mhz.extend(np.array(record.sm_mhz, dtype=np.float64))
 
     def _on_fault_record(self, record: Fault) -> None:
-        self._fault = record.message
+        self.fault = record.message
         hint = f" ({record.hint})" if record.hint else ""
         evidence = {"exit_code": record.exit_code, "message": record.message}
-        self._log.tell(record.at_ns, "error", "fault", f"{record.message}{hint}", evidence)
+        self.log.tell(record.at_ns, "error", "fault", f"{record.message}{hint}", evidence)
 
     def _on_end(self, record: End) -> None:
-        self._end = record
+        self.end = record
         self.conclude()
 
     def _on_skip(self, record: Skip) -> None:
         skipped = Skipped(record.name, record.reason, record.is_refused)
-        self._skipped.append(skipped)
+        self.skipped.append(skipped)
         name = plain.name(record.name)
         if record.is_refused:
-            self._log.line(record.at_ns, "error", f"not timed: {name}: {record.reason}")
+            self.log.line(record.at_ns, "error", f"not timed: {name}: {record.reason}")
         elif not record.reason.startswith(NO_BENCHMARK):
-            self._log.line(record.at_ns, "event", f"skipped {name}: {record.reason}")
+            self.log.line(record.at_ns, "event", f"skipped {name}: {record.reason}")
 
     @property
     def refused(self) -> list[Skipped]:
         """What was asked for and cannot be timed."""
-        return [skipped for skipped in self._skipped if skipped.is_refused]
+        return [skipped for skipped in self.skipped if skipped.is_refused]
 
     def _on_clocks(self, record: Clocks) -> None:
         state = record.state
         if state.is_ours:
-            self._clocks_during = state
-            if state.locked_mhz != self._clocks.in_force_mhz:
-                self._log.notes.take_back("lock refused", "")
-        self._clocks = state
+            self.clocks_during = state
+            if state.locked_mhz != self.clocks.in_force_mhz:
+                self.log.notes.take_back("lock refused", "")
+        self.clocks = state
         if state.is_unmet:
             return  # a notice has said why
-        if self._phase[0] != RunPhase.ENDED or self._clocks_during.locked_mhz is not None:
+        if self._phase[0] != RunPhase.ENDED or self.clocks_during.locked_mhz is not None:
             evidence = f" ({state.evidence})" if state.evidence else ""
             words = f"{clock_words(state)}{evidence}{cost_words(state)}"
-            self._log.line(record.at_ns, "event", f"clocks: {words}")
+            self.log.line(record.at_ns, "event", f"clocks: {words}")
 
     def _on_progress(self, record: Progress) -> None:
-        if record.phase != self._phase[0] and not (record.phase == RunPhase.ENDED and self._fault):
-            self._log.line(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
+        if record.phase != self._phase[0] and not (record.phase == RunPhase.ENDED and self.fault):
+            self.log.line(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
         self._phase = (record.phase, record.detail)
         self.failed = self.failed or record.is_failure
         if record.phase == RunPhase.ENDED:
@@ -396,7 +392,7 @@ class Store:
         row = self.rows.get(record.bench) if record.bench is not None else None
         whom = plain.name(row.info.name) if row else "each group's own"
         words = f"ratios refer to {whom}"
-        self._log.line(record.at_ns, "event", words)
+        self.log.line(record.at_ns, "event", words)
         if self.has_ended:
             self.conclude()
 
@@ -408,16 +404,16 @@ class Store:
         if notice.code == "device lost":
             self.fatal = sentence(notice)
         elif notice.level == "error" and row is None and notice.code not in _NOT_IN_THE_BANNER:
-            self._distortion = sentence(notice)
+            self.distortion = sentence(notice)
         if notice.code == "fresh worker":
-            self._fault = ""
+            self.fault = ""
         if notice.code == "tried again" and row is not None:
             row.error = row.traceback = ""
             self.failed = any(other.error for other in self.rows.values())
         if notice.code == "threads":
-            self._threads = dict(notice.evidence)
+            self.threads = dict(notice.evidence)
         if notice.evidence.get("withdrawn"):
-            self._log.notes.take_back(notice.code, row.info.name if row else "")
+            self.log.notes.take_back(notice.code, row.info.name if row else "")
             if row is not None:
                 row.take_back(notice.code)
         if row is not None and notice.evidence.get("badge") is not False:
@@ -425,9 +421,9 @@ class Store:
             row.told(notice.code, badge, notice.at_ns if notice.of_epoch else None)
         name = row.info.name if row else ""
         kind = "event" if notice.level == "info" else notice.level
-        self._log.line(notice.at_ns, kind, sentence(notice, plain.name(name) if row else ""))
+        self.log.line(notice.at_ns, kind, sentence(notice, plain.name(name) if row else ""))
         if notice.level != "info":
-            self._log.notes.add_notice(notice, name)
+            self.log.notes.add_notice(notice, name)
 
     def _on_error(self, record: BenchError) -> None:
         self.failed = True
@@ -437,31 +433,31 @@ class Store:
             row.error, row.traceback = record.message, record.traceback
         if record.fatal:
             self.fatal = f"the device's context is lost after {name}: restart the measurement"
-            self._log.tell(record.at_ns, "error", "context lost", self.fatal, {"row": name})
+            self.log.tell(record.at_ns, "error", "context lost", self.fatal, {"row": name})
         if row is None:
-            self._log.tell(record.at_ns, "error", record.kind, f"{name}: {record.message}", {})
+            self.log.tell(record.at_ns, "error", record.kind, f"{name}: {record.message}", {})
         else:
-            self._log.line(record.at_ns, "error", f"{name}: {record.message}")
+            self.log.line(record.at_ns, "error", f"{name}: {record.message}")
 
     def _on_mark(self, record: Mark) -> None:
         self._marks.append((record.at_ns, record.label))
         self._forget()
         label = record.label or "mark"
-        self._log.line(record.at_ns, "mark", label)
-        if self._start and self._start.schema < 2 and label.startswith(_PACE_LABEL):
-            self._pace = label.removeprefix(_PACE_LABEL)
+        self.log.line(record.at_ns, "mark", label)
+        if self.start and self.start.schema < 2 and label.startswith(_PACE_LABEL):
+            self.pace = label.removeprefix(_PACE_LABEL)
         if record.bench is not None:
             row = self.rows.get(record.bench)
             if row is not None:
                 row.start_epoch(record.at_ns)
             return
-        if self._epochs:
-            last = self._epochs[-1]
-            self._epochs[-1] = EpochView(last.number, last.label, last.from_ns, record.at_ns)
-        self._epochs.append(EpochView(len(self._epochs), label, record.at_ns, None))
-        if not self._clocks.is_ours:
-            self._clocks_during = ClockState()
-        self._reasons.clear()
+        if self.epochs:
+            last = self.epochs[-1]
+            self.epochs[-1] = EpochView(last.number, last.label, last.from_ns, record.at_ns)
+        self.epochs.append(EpochView(len(self.epochs), label, record.at_ns, None))
+        if not self.clocks.is_ours:
+            self.clocks_during = ClockState()
+        self.reasons.clear()
         for row in self.rows.values():
             row.start_epoch(record.at_ns)
         if self.has_ended:
@@ -471,27 +467,27 @@ class Store:
         """What the statistics said was of the epoch before."""
         self._look_ns = 0
         self._analyst.reset()
-        self._analysis = Analysis(solo_low_mhz=self._analysis.solo_low_mhz)
-        self._advice = Advice()
+        self.analysis = Analysis(solo_low_mhz=self.analysis.solo_low_mhz)
+        self.advice = Advice()
         self._has_told_untrusted = False
 
     def _on_reading(self, record: Telemetry) -> None:
         self.telemetry_columns.add(record.reading)
-        self._reading = self._reasons.confirmed(record.reading)
+        self.reading = self.reasons.confirmed(record.reading)
 
     def reopen_epoch(self) -> None:
         """At the end: an epoch too young to have a counted sample gives way to the one before it.
 
         Somebody who locks the clocks and quits within the ramp keeps the figures of before.
         """
-        while len(self._epochs) > 1 and not any(row.has_counted for row in self.rows.values()):
-            empty = self._epochs.pop()
-            before = self._epochs[-1]
-            self._clocks_during = ClockState()
+        while len(self.epochs) > 1 and not any(row.has_counted for row in self.rows.values()):
+            empty = self.epochs.pop()
+            before = self.epochs[-1]
+            self.clocks_during = ClockState()
             self._forget()
             for row in self.rows.values():
                 row.reopen(before.from_ns)
-            self._log.tell(
+            self.log.tell(
                 self.last_ns,
                 "warn",
                 "epoch reopened",
@@ -532,13 +528,13 @@ class Store:
 
     def analyse(self, now_ns: int, *, is_final: bool = False) -> Analysis:
         """Ask the statistics; once a second is enough. The answers stand in the next snapshot."""
-        tick_ns = float(self._timer.resolution_ns or 0) if self._timer else 0.0
+        tick_ns = float(self.timer.resolution_ns or 0) if self.timer else 0.0
         against: dict[int, int | None] = {}
         for bench, row in self.rows.items():
             base = self.baseline_of(row)
             against[bench] = None if base is None else base.info.bench
         rows = [row.data(against[bench], tick_ns) for bench, row in self.rows.items()]
-        locked = self._clocks.in_force_mhz
+        locked = self.clocks.in_force_mhz
         epoch_ns = self._epoch_ns
         analysis = self._analyst.update(
             rows,
@@ -562,8 +558,8 @@ class Store:
                 row.found["ratio moves"] = "ratio moves"
             if found.is_timer_limited:
                 row.found["timer limited"] = "timer-limited"
-        analysis = dataclasses.replace(analysis, advice=heeding(analysis.advice, self._clocks))
-        self._analysis = analysis
+        analysis = dataclasses.replace(analysis, advice=heeding(analysis.advice, self.clocks))
+        self.analysis = analysis
         self._advise(now_ns, analysis.advice)
         if analysis.untrusted and not self._has_told_untrusted:
             self._has_told_untrusted = True
@@ -572,13 +568,13 @@ class Store:
 
     def _advise(self, at_ns: int, advice: Advice) -> None:
         """The log tells when it changes."""
-        self._advice = advice
+        self.advice = advice
         told = (advice.verdict, advice.lock_mhz)
         if told != self._told_advice:
             self._told_advice = told
             at = f" at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
             at += ", not worth it" if is_idle(advice) else ""
-            self._log.line(at_ns, "event", f"advice: {advice.verdict}{at}")
+            self.log.line(at_ns, "event", f"advice: {advice.verdict}{at}")
 
     def _tell_untrusted(self, bench: int, at_ns: int) -> None:
         """A control row differs from what it copies."""
@@ -599,7 +595,7 @@ class Store:
 
     def _weigh_energy(self, now_ns: int, *, everything: bool) -> None:
         """Energy per call of a few rows in turn (of all at the end), from the last minute."""
-        columns, device = self.telemetry_columns, self._device
+        columns, device = self.telemetry_columns, self.device
         if device is None or not columns.t_ns.n:
             return
         rows = [row for row in self.rows.values() if row.info.parent is None and row.t_ns.n]
@@ -617,106 +613,34 @@ class Store:
             )
         self._energy_turn += count
 
-    @property
-    def analysis(self) -> Analysis:
-        """The latest answers, with the evidence behind them."""
-        return self._analysis
+    def sample_clock(self, t_ns: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """The clock of samples that started at these times, and where it is the stream's own."""
+        return readings.sample_clock(self, t_ns)
+
+    def readings(self, now_ns: int, from_ns: int) -> TelemetryData:
+        """The device's readings of a stretch of time."""
+        return readings.since(self, now_ns, from_ns)
 
     def settled_interval(self, bench: int, now_ns: int) -> Interval | None:
         """Interval of a settled row's log median; None while it has not settled."""
         row = self.rows[bench]
         return self._analyst.settled_median(row.data(None, 0.0), now_ns)
 
-    def sample_clock(self, t_ns: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """The clock of samples that started at these times, and where it is the stream's own.
-
-        In-stream where a probe measured within 0.2 s, else the last polled reading of the second
-        before; NaN where neither is known.
-        """
-        polled_t = self.telemetry_columns.t_ns.view()
-        polled = self.telemetry_columns.fields["sm_mhz"].view()
-        mhz = np.full(len(t_ns), np.nan)
-        if len(polled_t):
-            index = np.searchsorted(polled_t, t_ns, side="right") - 1
-            known = (index >= 0) & (t_ns - polled_t[index.clip(0)] <= NS_PER_S)
-            mhz[known] = polled[index[known]]
-        in_stream = np.zeros(len(t_ns), bool)
-        probe_t = self.probe_t_ns.view()
-        if len(probe_t):
-            right = np.searchsorted(probe_t, t_ns).clip(0, len(probe_t) - 1)
-            left = (right - 1).clip(0)
-            nearer = np.abs(probe_t[left] - t_ns) <= np.abs(probe_t[right] - t_ns)
-            nearest = np.where(nearer, left, right)
-            in_stream = np.abs(probe_t[nearest] - t_ns) <= _PROBE_NEAR_NS
-            mhz[in_stream] = self.probe_mhz.view()[nearest[in_stream]]
-        return mhz, in_stream
-
-    def readings(self, now_ns: int, from_ns: int) -> TelemetryData:
-        """Readings since then; the clock is the stream's own where it was measured."""
-        columns = self.telemetry_columns
-        part = columns.between(from_ns, now_ns + 1)
-        t_ns = columns.t_ns.view()[part]
-        if not len(t_ns):
-            return TelemetryData.none()
-        fields = {name: column.view()[part] for name, column in columns.fields.items()}
-        probe = None
-        if self.probe_t_ns.n:
-            times = self.probe_t_ns.view()
-            first = int(np.searchsorted(times, from_ns))
-            probe = Probe(times[first:], self.probe_mhz.view()[first:])
-        reading, device = self._reading, self._device
-        sensor = device.sensors.get("sm_mhz") if device is not None else None
-        if sensor is not None and "nominal" in sensor.label:
-            # A figure from a table, not a measurement: nothing may be concluded from its standing.
-            fields["sm_mhz"] = np.full(len(t_ns), np.nan)
-        return TelemetryData(
-            t_ns=t_ns,
-            sm_mhz=fields["sm_mhz"],
-            probe=probe,
-            temp_c=fields["temp_c"],
-            reasons=columns.reasons.view()[part],
-            power_ns=columns.throttle_ns["power"].view()[part],
-            thermal_ns=columns.throttle_ns["thermal"].view()[part],
-            low_mhz=fields["sm_mhz_min"] if columns.has_low else None,
-            supported_mhz=tuple(self._clocks.supported_mhz)
-            or (tuple(device.supported_sm_mhz) if device else ()),
-            is_shared=bool(reading and reading.others),
-            power_mw=fields["power_mw"],
-            cap_w=_watts(reading, device),
-            temp_limit_c=_slowdown_c(device),
-            max_mhz=device.max_sm_mhz if device else None,
-        )
-
     # -- views out
 
     @property
     def start_ns(self) -> int:
         """The session's beginning."""
-        return self._start.at_ns if self._start else 0
-
-    @property
-    def device(self) -> DeviceInfo | None:
-        """The watched device."""
-        return self._device
+        return self.start.at_ns if self.start else 0
 
     def steps(self) -> list[StepAt]:
         """What a clock sweep has found so far; worked out when a visit has come on."""
         return self._steps
 
     @property
-    def advice(self) -> Advice:
-        """Whether to lock the clocks."""
-        return self._advice
-
-    @property
     def _epoch_ns(self) -> int:
         """When the epoch began."""
-        return self._epochs[-1].from_ns if self._epochs else 0
-
-    @property
-    def clocks(self) -> ClockState:
-        """What is known of the clocks."""
-        return self._clocks
+        return self.epochs[-1].from_ns if self.epochs else 0
 
     @property
     def is_starved(self) -> bool:
@@ -760,18 +684,18 @@ class Store:
     @property
     def has_ended(self) -> bool:
         """True after the worker's last record, or the session's."""
-        return self._end is not None or self._phase[0] == RunPhase.ENDED
+        return self.end is not None or self._phase[0] == RunPhase.ENDED
 
     @property
     def is_complete(self) -> bool:
         """It came to its own end, and all of it is here."""
-        return self._end is not None and self._end.complete and self.is_whole
+        return self.end is not None and self.end.complete and self.is_whole
 
     @property
     def stop_reason(self) -> str:
         """Why it ended."""
-        if self._end is not None:
-            return self._end.reason
+        if self.end is not None:
+            return self.end.reason
         return self._phase[1] if self._phase[0] == RunPhase.ENDED else ""
 
     def series(self, bench: int, from_ns: int, to_ns: int, limit: int = 20_000) -> Series:
@@ -843,156 +767,7 @@ class Store:
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """Everything a front end shows, now."""
-        start = self._start
-        end_ns = self._end.at_ns if self._end is not None else now_ns
-        config = start.config if start else RunConfig()
-        if self._chosen is not None:
-            config = _with_device(config, self._chosen)
-        return Snapshot(
-            at_ns=now_ns,
-            start_ns=self.start_ns,
-            wall_unix_ns=start.wall_unix_ns if start else 0,
-            suite=start.suite if start else "",
-            config=config,
-            environment={**start.environment, **self._threads} if start else {},
-            simulated=start.simulated if start else "",
-            timer=self._timer,
-            device=self._device,
-            reading=self._reading,
-            telemetry_state=self._telemetry_words(),
-            clocks=self._clocks,
-            clocks_during=self._clocks_during,
-            phase=self._phase[0],
-            phase_detail=self._phase[1],
-            pace=self._pace or config.pace,
-            elapsed_s=max(0, end_ns - self.start_ns) / NS_PER_S if start else 0.0,
-            rounds=self._rounds,
-            samples=self._samples,
-            samples_per_s=self._sample_rate(now_ns),
-            window=self.window,
-            rows=tuple(self._row_views()),
-            baseline=self.baseline,
-            advice=self._advice,
-            untrusted=self._analysis.untrusted,
-            solo_low_mhz=dict(self._analysis.solo_low_mhz),
-            log=tuple(self._log.lines),
-            log_total=self._log.total,
-            told=self._log.notes.told,
-            not_told=self._log.notes.left_out,
-            neighbours=self._log.notes.neighbours,
-            epochs=tuple(self._epochs),
-            skipped=tuple(self._skipped),
-            progress=self.progress,
-            stop_reason=self.stop_reason,
-            complete=self.is_complete,
-            banner=self._banner(),
-        )
-
-    def _banner(self) -> str:
-        """The worst of what a user must not overlook."""
-        if self.fatal or self._fault:
-            return self.fatal or self._fault
-        if self._analysis.untrusted:
-            return "the control row differs from its baseline: no ratio of this run can be trusted"
-        return self._distortion
-
-    def _telemetry_words(self) -> str:
-        if self._telemetry_state is not None:
-            return self._telemetry_state
-        if self.telemetry_columns.t_ns.n:
-            return ""
-        return "no readings" if self.has_ended else "not read yet"
-
-    def _sample_rate(self, now_ns: int) -> float:
-        """Samples a second over the last two, or since the first one; 0 after as long a rest."""
-        first_ns = self._first_sample_ns
-        if first_ns is None:
-            return 0.0
-        # What is newer than the last sample is on its way, unless it has been for long.
-        to_ns = self.last_sample_ns if now_ns - self.last_sample_ns < NS_PER_S // 2 else now_ns
-        from_ns = max(first_ns, to_ns - _RATE_NS)
-        tops = (row for row in self.rows.values() if row.info.parent is None)
-        n = sum(row.count_between(from_ns, to_ns) for row in tops)
-        return n * NS_PER_S / (to_ns - from_ns) if to_ns > from_ns else 0.0
-
-    def _row_views(self) -> Iterable[RowView]:
-        shares = self._reasons.shares
-        children: dict[int, list[RowStore]] = {}
-        for row in self.rows.values():
-            if row.info.parent is not None:
-                children.setdefault(row.info.parent, []).append(row)
-        for row in self.rows.values():
-            if row.info.parent is None:
-                yield from self._with_phases(row, children, shares)
-
-    def _with_phases(
-        self,
-        row: RowStore,
-        children: Mapping[int, list[RowStore]],
-        shares: tuple[tuple[str, float], ...],
-    ) -> Iterable[RowView]:
-        """A row, its phases below it, and what none of them accounts for."""
-        view = self._row_view(row, shares)
-        yield view
-        parts = children.get(row.info.bench)
-        if not parts:
-            return
-        for part in parts:
-            yield from self._with_phases(part, children, shares)
-        rest = _rest([part.statistics(self.window) for part in parts], view)
-        yield RowView(
-            bench=-1 - row.info.bench,
-            name="unaccounted",
-            parent=row.info.bench,
-            state=row.state,
-            rolling=rest[0],
-            whole=rest[1],
-        )
-
-    def _row_view(self, row: RowStore, shares: tuple[tuple[str, float], ...]) -> RowView:
-        info = row.info
-        rolling, whole = row.statistics(self.window)
-        base = self.baseline_of(row)
-        cal = row.calibrated
-        return RowView(
-            bench=info.bench,
-            name=info.name,
-            group=info.group,
-            parent=info.parent,
-            control_of=info.control_of,
-            state=row.state,
-            detail=row.detail,
-            rolling=rolling,
-            whole=whole,
-            n_all=row.t_ns.n,
-            n_excluded=row.n_excluded,
-            left_out=row.left_out,
-            stalls=row.stalls,
-            trend=row.trend,
-            word=row.word,
-            drift=row.drift,
-            effect=row.effect,
-            ratio=row.ratio if base is not None and row.ratio_to == base.info.bench else None,
-            is_baseline=base is None and info.parent is None,
-            baseline_name=base.info.name if base is not None else "",
-            flops=info.flops,
-            bytes=info.bytes,
-            inner=cal.inner if cal else 1,
-            cache=cal.cache if cal else str(self._cache_wanted()),
-            refill=cal.refill if cal else 0,
-            here_s=cal.here_ns / NS_PER_S if cal and cal.here_ns else None,
-            alone_s=cal.alone_ns / NS_PER_S if cal and cal.alone_ns else None,
-            mode=cal.mode if cal else "eager",
-            badges=row.all_badges,
-            energy_j=row.energy.joules,
-            energy_label=row.energy.label,
-            throttled=shares,
-            error=row.error,
-            traceback=row.traceback,
-        )
-
-    def _cache_wanted(self) -> Any:
-        return self._start.config.cache if self._start else "warm"
+        return views.snapshot(self, now_ns)
 
 
 class _Reasons:
@@ -1028,41 +803,7 @@ class _Reasons:
         )
 
 
-def _rest(parts: Sequence[tuple[Stats, Stats]], row: RowView) -> tuple[Stats, Stats]:
-    """What is left of a row's mean time without its phases: means add up, medians need not."""
-
-    def left(total: Stats, means: Iterable[float | None]) -> Stats:
-        known = [mean for mean in means if mean is not None]
-        if total.mean_s is None or len(known) < len(parts):
-            return Stats()
-        rest_s = max(0.0, total.mean_s - sum(known))
-        return Stats(n=total.n, median_s=rest_s, mean_s=rest_s)
-
-    return (
-        left(row.rolling, (rolling.mean_s for rolling, _ in parts)),
-        left(row.whole, (whole.mean_s for _, whole in parts)),
-    )
-
-
-def _watts(reading: Reading | None, device: DeviceInfo | None) -> float | None:
-    """The power limit in force."""
-    limit = reading.power_limit_mw if reading is not None else None
-    limit = limit or (device.power_limit_mw if device is not None else None)
-    return None if limit is None else limit * 1e-3
-
-
-def _slowdown_c(device: DeviceInfo | None) -> float | None:
-    """Where the device begins to slow down for its temperature: the lowest limit it tells."""
-    return min(device.temp_limits_c.values(), default=None) if device is not None else None
-
-
 def _device_line(info: DeviceInfo) -> str:
     uuid = info.slice or info.uuid if info.kind in (Vendor.NVIDIA, Vendor.AMD) else ""
     parts = [info.name, uuid, info.driver or ""]
     return " ".join(part for part in parts if part)
-
-
-def _with_device(config: RunConfig, chosen: Chosen) -> RunConfig:
-    values = {name: getattr(config, name) for name in config.__struct_fields__}
-    values.update(device=chosen.device, device_reason=chosen.reason)
-    return RunConfig(**values)
