@@ -626,7 +626,7 @@ class Store:
         row = self.rows[bench]
         return self._analyst.settled_median(row.data(None, 0.0), now_ns)
 
-    # -- views out
+    # -- what is asked of it
 
     @property
     def start_ns(self) -> int:
