@@ -71,6 +71,8 @@ class RowEvidence:
     roofline: Roofline | None = None
     cache: str = "warm"
     cache_bytes: int | None = None
+    has_loaded: bool | None = None
+    """Modules were loaded or graphs compiled meanwhile; None: nobody looked."""
 
     def counted(self) -> "RowEvidence":
         """The windows that statistics take."""
@@ -97,7 +99,9 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
     once = (
         not_warmed_up(per_call) if row.is_start else None,
         # On a host timer every stall of the machine would look like a compilation.
-        compiling_inside(row.window_ns, row.host_ns, row.flags) if row.is_async else None,
+        compiling_inside(row.window_ns, row.host_ns, row.flags)
+        if row.is_async and row.has_loaded is not False
+        else None,
         stalling(row.window_ns, row.flags),
     )
     return [f for f in once if f is not None] + _lasting(row)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from usv_tui.diagnosis.checks import IS_LASTING, IntArray, RowEvidence, diagnose
+from usv_tui.diagnosis.growth import LOADED
 from usv_tui.diagnosis.roofline import Roofline
 from usv_tui.diagnosis.vocabulary import Finding
 from usv_tui.model import EXCLUDED, BenchInfo, Flag, Notice, TimerInfo
-from usv_tui.records import AnyRecord, Bench, Calibrated, Mark, Samples, Timing
+from usv_tui.records import AnyRecord, Bench, Calibrated, Mark, Noted, Samples, Timing
 from usv_tui.stats.stalls import StallFinder
 
 _KEEP = 2000
@@ -52,6 +53,7 @@ class Diagnosis:
         self._rows: dict[int, _Row] = {}
         self._blocks: deque[Samples] = deque()
         self._turn = 0
+        self._has_loaded = False
 
     def know(self, roofline: Roofline | None) -> None:
         """The ceilings of the card, when they become known."""
@@ -70,6 +72,8 @@ class Diagnosis:
             row = self._rows.get(record.bench)
             if row is not None:
                 row.calibrated = record
+        elif isinstance(record, Noted):
+            self._has_loaded |= record.notice.code == LOADED
         elif isinstance(record, Mark):
             self._restart(record.bench)
 
@@ -159,6 +163,7 @@ class Diagnosis:
             roofline=self._roofline,
             cache=calibrated.cache if calibrated is not None else "warm",
             cache_bytes=calibrated.l2_bytes if calibrated is not None else None,
+            has_loaded=self._has_loaded,
         )
 
 

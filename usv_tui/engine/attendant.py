@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from usv_tui.diagnosis.growth import LOADED, Growth
 from usv_tui.diagnosis.host_watch import HostWatch
 from usv_tui.engine.memory import MemoryWatch, Said
 from usv_tui.timers.wall import Slot
@@ -11,7 +12,13 @@ from usv_tui.timers.wall import Slot
 class Attendant:
     """The runner's, called between windows. Without a watch it does nothing."""
 
-    def __init__(self, memory: MemoryWatch | None = None, host: HostWatch | None = None) -> None:
+    def __init__(
+        self,
+        memory: MemoryWatch | None = None,
+        host: HostWatch | None = None,
+        growth: Growth | None = None,
+    ) -> None:
+        self._growth = growth
         self._memory = memory
         self._host = host
         self._samples = 0
@@ -39,6 +46,9 @@ class Attendant:
     ) -> list[Said]:
         """What is new. Rows may be called, so no window may be open; `settle` waits for each."""
         said: list[Said] = []
+        grown = None if self._growth is None else self._growth.look()
+        if grown is not None:
+            said.append((LOADED, None, grown))
         if self._memory is not None:
             said += self._memory.look(self._samples, slots, is_final=is_final, settle=settle)
         if self._host is not None:

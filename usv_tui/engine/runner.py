@@ -19,6 +19,7 @@ from usv_tui import plain
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import failure_kind, vet_result
 from usv_tui.diagnosis.difference import difference, hint
+from usv_tui.diagnosis.growth import LOADED
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
 from usv_tui.engine.imports import Imports
@@ -797,7 +798,7 @@ class Runner:
         ):
             row = None if bench is None else self._rows[bench]
             is_over = bool(evidence.get("withdrawn"))
-            self._note(code, row, evidence, level="info" if is_over else "warn")
+            self._note(code, row, evidence, level="info" if is_over or code == LOADED else "warn")
 
     def _run_block(self) -> None:
         schedule = self._schedule

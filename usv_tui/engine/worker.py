@@ -23,6 +23,7 @@ from usv_tui import plain
 from usv_tui.copies import leave_if_copy, no_copies
 from usv_tui.diagnosis.checks import distortions
 from usv_tui.diagnosis.ear import listening
+from usv_tui.diagnosis.growth import Growth
 from usv_tui.diagnosis.host_watch import HostWatch
 from usv_tui.diagnosis.roofline import cpu_roofline, facts_of, roofline_of
 from usv_tui.engine.attendant import Attendant
@@ -210,7 +211,7 @@ def make_attendant(config: RunConfig, torch: Any, clock: TimeSource) -> Attendan
 
     has_size = not is_cpu and ask(gpu, "memory_allocated") is not None
     memory = MemoryWatch(clock.now_ns, read_device=on_device if has_size else None)
-    return Attendant(memory, HostWatch() if is_cpu else None)
+    return Attendant(memory, HostWatch() if is_cpu else None, Growth())
 
 
 def _tell_threads(emit: Emit, clock: TimeSource) -> None:

@@ -97,6 +97,10 @@ _SENTENCES: dict[str, Words] = {
     "imports emptied": lambda e: (
         f"{e.get('rows', 'a row')} emptied {e.get('what', 'sys.modules')}: it was put back"
     ),
+    "code loaded": lambda e: (
+        f"code came in while it was measured: {e.get('modules', '?')} modules, "
+        f"{e.get('graphs', '?')} compiled graphs"
+    ),
     "thread exit": lambda e: (
         f"a thread of the benchmark file {e.get('what', '?')}: that thread ended, and nothing else"
     ),

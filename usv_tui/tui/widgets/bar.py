@@ -90,7 +90,7 @@ def _mode(scene: Scene) -> tuple[str, Style]:
         why = look.text(snapshot.stop_reason)
         return f"{simulated}ENDED{': ' + why if why else ''}", bold
     detail = look.text(snapshot.phase_detail)
-    if snapshot.phase is RunPhase.PRIMING or snapshot.phase_detail == snapshot.suite != "":
+    if snapshot.phase == RunPhase.PRIMING or snapshot.phase_detail == snapshot.suite != "":
         detail += f" (--row-timeout {snapshot.config.row_timeout_s:g} s)"
     return f"{simulated}{snapshot.phase} {detail}".rstrip() + look.glyphs.ellipsis, bold
 
