@@ -24,6 +24,7 @@ from usv_tui.records import (
 )
 from usv_tui.session import journal as journal_module
 from usv_tui.session.capture import OutputCapture
+from usv_tui.session.goal import Outcome
 from usv_tui.session.journal import Journal, read
 from usv_tui.session.store import Store
 from usv_tui.stats.analysis import Analysis, Analyst
@@ -665,6 +666,23 @@ def test_a_control_row_that_differs_is_said_once_and_spoils_the_run(monkeypatch)
 
     [error] = log(session, "error")
     assert error.startswith("a (control): the control row is the baseline again, and differs")
+    assert session.exit_code() is ExitCode.INCONCLUSIVE
+
+
+def test_a_target_is_not_met_where_the_last_look_finds_the_control_off(monkeypatch):
+    """The reason that is kept, the outcome and the exit code all say so."""
+    session, source, _ = open_session()
+    measuring(source)
+    session.outcome = Outcome("target met: ratio ±0.5 %: now ±0.04 % (a)", is_met=True)
+    monkeypatch.setattr(Analyst, "update", lambda *_, **__: Analysis(untrusted=(0,)))
+    met = "target met: ratio ±0.5 %: now ±0.04 % (a)"
+    source.last_words = [Progress(BEGIN_NS, "ended", met)]
+    session.close("")
+
+    reason = session.final_snapshot().stop_reason
+    assert "target met" not in reason
+    assert reason.startswith("ratio ±0.5 %: now ±0.04 % (a), the control differs")
+    assert not session.outcome.is_met
     assert session.exit_code() is ExitCode.INCONCLUSIVE
 
 

@@ -46,6 +46,7 @@ from usv_tui.session.snapshot import Snapshot
 from usv_tui.session.store import Store
 from usv_tui.session.sweep import Sweep
 from usv_tui.session.watchdog import Watchdog
+from usv_tui.stats.stopping import Block
 from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
@@ -484,11 +485,19 @@ class LiveSession(ShownSession):
             if self.has_samples:
                 self._act(self._time.now_ns(), is_final=True)
             self._take(self._told_faults)
-            self._take([End(self._time.now_ns(), why, complete)])
+            self._take([End(self._time.now_ns(), self._as_it_ended(why), complete)])
             if self.journal is not None:
                 self.journal.close()
                 self._look_at_journal()
         return is_over and gave_back
+
+    def _as_it_ended(self, why: str) -> str:
+        """A target is not met where the last look, at all rounds at once, finds the control off."""
+        if self.outcome is None or not self.outcome.is_met or not self.store.analysis.untrusted:
+            return why
+        width = self.outcome.reason.removeprefix("target met: ")
+        self.outcome = Outcome(f"{width}, {Block.CONTROL}, not met", is_met=False)
+        return self.outcome.reason
 
     def final_snapshot(self) -> Snapshot:
         """The session as it ended."""
