@@ -116,4 +116,6 @@ def one_line(error: BaseException) -> str:
     except Exception as failure:  # noqa: BLE001  the text is made by the user's class
         text = f"its text raises {type(failure).__name__}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and "only works in main thread" in lines[0]:
+        lines[0] += " (with --isolate the benchmarks have one)"
     return f"{name}: {lines[0]}" if lines else name

@@ -322,3 +322,11 @@ def test_a_lock_that_is_not_held_is_in_the_evidence() -> None:
     assert advice.verdict is Verdict.THROTTLED_POWER
     assert advice.evidence["below_lock_share"] == 1.0
     assert advice.lock_mhz == 1635
+
+
+def test_more_readings_of_a_clock_that_is_not_told_are_not_asked_for() -> None:
+    """Other sensors are read where the device keeps its clock to itself: waiting brings none."""
+    needs = advise(inputs(readings=12, spread=None)).evidence["needs"]
+
+    assert "no-clock" in needs
+    assert "few-readings" not in needs

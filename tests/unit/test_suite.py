@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -1072,3 +1073,14 @@ def test_a_pattern_that_matches_nothing_beside_one_that_does_is_told(tmp_path):
     assert [b.name for b in suite.benchmarks] == ["a"]
     [refused] = [s for s in suite.skipped if s.is_refused]
     assert (refused.name, refused.reason) == ("-k typo", "no benchmark of this name")
+
+
+def test_an_import_that_needs_the_main_thread_hints_at_isolation(complaint):
+    """Signal handlers can be set under --isolate, where the file has the main thread."""
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(
+            complaint, "import signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\n"
+        ).result()
+
+    assert "file.py:2: ValueError: signal only works in main thread" in said
+    assert said.endswith("(with --isolate the benchmarks have one)")

@@ -234,7 +234,7 @@ def _missing(inputs: AdviceInputs) -> dict[str, float]:
     enough = MIN_ROUNDS if inputs.window_s < LONG_WINDOW_S else MIN_ROUNDS_LONG
     if inputs.rounds < enough:
         missing["few-rounds"] = enough - inputs.rounds
-    if 0 < clock.readings < MIN_READINGS:
+    if 0 < clock.readings < MIN_READINGS and "no-clock" not in missing:
         missing["few-readings"] = MIN_READINGS - clock.readings
     return missing
 

@@ -63,7 +63,7 @@ _REASONS: Mapping[str, str] = {
 }
 
 _NEEDS: Mapping[str, str] = {
-    "no-rows": "no benchmark is being measured",
+    "no-rows": "no benchmark has a sample that counts yet",
     "no-telemetry": "there are no clock readings",
     "idle-readings": "all clock readings were taken idle ({:.0f} in this window)",
     "readings-apart": "none of the {:.0f} clock readings was taken while a benchmark ran",
