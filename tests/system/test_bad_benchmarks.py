@@ -253,6 +253,24 @@ def test_emptied_imports_are_put_back(program, isolate):
     assert "Traceback" not in done.err
 
 
+def test_a_target_with_a_slow_row_and_a_slow_set_up_is_bounded(program):
+    """`--until` counts from measuring on, ends by its time, and every row has its samples."""
+    source = f"""{HEAD}
+@benchmark
+def slow():
+    time.sleep(1)
+    return lambda: time.sleep(0.7)
+"""
+    file = program.write(source)
+
+    done = program.run(
+        file, "--headless", *QUICK, "--until", "ratio±0.001%", "--max-time", "4", timeout=60
+    )
+
+    assert done.code == 6
+    assert all(n > 0 for n in measured(program.export()))
+
+
 def test_isolated_a_hang_costs_one_row(program):
     """A call that never returns is given up with its process, and its stack is in the log."""
     file = program.write(late(HANG, at=300))

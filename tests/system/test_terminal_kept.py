@@ -98,6 +98,8 @@ def test_closed_descriptors_end_neither_the_terminal_nor_the_run(run):
         "__import__('getpass').getpass()",
         "open('/dev/tty').readline()",
         "os.system('read x </dev/tty')",
+        "__import__('readline').parse_and_bind('tab: complete'); input()",
+        "__import__('curses').wrapper(lambda screen: screen.getch())",
     ],
 )
 def test_the_keyboard_is_ours(run, ask, isolate):
@@ -108,6 +110,17 @@ def test_the_keyboard_is_ours(run, ask, isolate):
     while time.monotonic() < end:
         terminal.read()
     terminal.press(b"q")
+
+    check_restored(terminal)
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
+def test_a_hanging_import_is_left_by_a_key(run, key):
+    """The file has not even said which rows it has: the keys are heard all the same."""
+    terminal = run(f"time.sleep(600)\n{TWO}")
+    terminal.until("importing")
+
+    terminal.press(key)
 
     check_restored(terminal)
 
