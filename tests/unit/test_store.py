@@ -289,14 +289,14 @@ def test_a_straggler_leaves_the_std_wherever_it_comes(at):
 def test_a_verdict_that_is_taken_back_leaves_row_and_table():
     """The badge goes, and so does the note under the final table; the log keeps both events."""
     store = Store()
-    found = {"badge": "outside stream", "after_end_ns": 10**6, "window_ns": 10**5}
+    found = {"after_end_ns": 10**6, "window_ns": 10**5}
     code = "work outside the stream"
     store.apply([fake.start(), fake.row(0, "a")])
     store.apply([fake.note(code, bench=0, level="warn", **found)])
     assert "outside stream" in view(store).badges
     assert store.snapshot(1).told
 
-    gone = {"withdrawn": True, "badge": False}
+    gone = {"withdrawn": True}
     store.apply([fake.note(code, bench=0, level="info", **gone)])
 
     assert "outside stream" not in view(store).badges
@@ -509,8 +509,8 @@ def test_states_calibration_and_badges_stand_on_the_row():
             State(BEGIN_NS, 0, RowState.RUNNING, "fine"),
             Calibrated(BEGIN_NS, 0, 20, 50_000, "cold", 1 << 20, 1 << 19, "graph"),
             fake.note("CPU-bound", 0),
-            fake.note("flush unavailable", 0, badge="no flush"),
-            fake.note("only said", 0, badge=False),
+            fake.note("flush unavailable", 0),
+            fake.note("long first call", 0),
         )
     )
 

@@ -45,7 +45,7 @@ class _Ear(logging.Handler):
         if bench is None or text in heard or is_full:
             return
         heard.add(text)
-        self._tell(bench, {"kind": kind, "text": text, "badge": "warned"})
+        self._tell(bench, {"kind": kind, "text": text})
 
     def emit(self, record: logging.LogRecord) -> None:
         """A line that torch logs."""

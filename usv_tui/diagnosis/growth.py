@@ -19,7 +19,7 @@ class Growth:
         modules, graphs = (now - then for now, then in zip(self._seen, before, strict=True))
         if modules <= 0 and graphs <= 0:
             return None
-        return {"modules": max(0, modules), "graphs": max(0, graphs), "badge": False}
+        return {"modules": max(0, modules), "graphs": max(0, graphs)}
 
 
 def _seen() -> tuple[int, int]:

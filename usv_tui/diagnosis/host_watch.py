@@ -106,7 +106,7 @@ class HostWatch:
             found = {f.code: f for f in explain(list(self._looks[bench]))}
             said += [(c, bench, f.evidence) for c, f in found.items() if c not in told]
             gone = told - set(found)
-            said += [(code, bench, {"withdrawn": True, "badge": False}) for code in sorted(gone)]
+            said += [(code, bench, {"withdrawn": True}) for code in sorted(gone)]
             self._told[bench] = set(found)
         return said
 

@@ -25,7 +25,6 @@ BADGES: Mapping[str, str] = {
     "graph refused": "graph refused",
     "graph differs": "graph differs",
     "phases hidden": "no phases",
-    "stuck": "stuck",
     "abilities missing": "torch lacks",
     "cache not warm": "not warm",
     "not as alone": "not as alone",
@@ -40,16 +39,25 @@ BADGES: Mapping[str, str] = {
     "host clock waits": "waits",
     "asynchronous library": "asynchronous?",
 }
-"""A word or two for the row, by code."""
+"""A word or two for the row, by code; a code that is not here is its own badge."""
+SILENT = frozenset(
+    {"imports emptied", "signalled", "stuck", "long import", "long first call", "code loaded"}
+)
+"""Codes without a badge: the row's state says it, or it is news and no property of the row."""
+
+
+def badge_of(code: str) -> str:
+    """What a row shows of a notice; empty for nothing."""
+    return "" if code in SILENT else BADGES.get(code, code)
 
 
 class Finding(NamedTuple):
-    """A notice in the making: its code and the evidence, `badge` among it."""
+    """A notice in the making."""
 
     code: str
     evidence: dict[str, Any]
 
 
 def finding(code: str, **evidence: Any) -> Finding:
-    """A finding with its badge."""
-    return Finding(code, {**evidence, "badge": BADGES[code]})
+    """A finding with its evidence."""
+    return Finding(code, evidence)

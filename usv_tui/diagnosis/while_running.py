@@ -185,5 +185,5 @@ def _taken_back(row: _Row, found: list[Finding]) -> list[Finding]:
         row.absent[code] = 0 if code in seen else row.absent.get(code, 0) + 1
         if row.absent[code] >= _ABSENT:
             del row.told[code], row.absent[code]
-            gone.append(Finding(code, {"withdrawn": True, "badge": False}))
+            gone.append(Finding(code, {"withdrawn": True}))
     return gone

@@ -324,4 +324,4 @@ class MemoryWatch:
             return []
         del self._told[series.where]
         series.forget()
-        return [("memory grows", bench, {"withdrawn": True, "badge": False})]
+        return [("memory grows", bench, {"withdrawn": True})]

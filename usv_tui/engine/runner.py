@@ -419,7 +419,7 @@ class Runner:
         for row in self._live_rows():
             if row.doubts and row.slot is not None and row.cost_ns < _LONG_CALL_NS:
                 for code in again(row.slot, sorted(row.doubts)):
-                    self._note(code, row, {"withdrawn": True, "badge": False})
+                    self._note(code, row, {"withdrawn": True})
 
     def _make_slot(self, row: Row, built: Built) -> Slot:
         flush = None
@@ -1174,7 +1174,7 @@ class Runner:
             benches = sorted({slot.bench for slot in slots})
             row = self._rows[benches[0]] if len(benches) == 1 else None
             names = " or ".join(self._rows[bench].name for bench in benches)
-            evidence = {"what": lost, "rows": names, "badge": False}
+            evidence = {"what": lost, "rows": names}
             self._note("imports emptied", row, evidence, level="warn")
 
     # -- failures

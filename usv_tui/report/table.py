@@ -28,7 +28,6 @@ from usv_tui.report.wording.rows import (
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Told
 from usv_tui.stats.rolling import Stats
-from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.units import DASH, count, duration, fixed, time_unit, times
 
 _LEVELS = {"error": "ERROR", "warn": "warning"}
@@ -231,7 +230,7 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
         facts.append(("ended", f"{snapshot.stop_reason}{cut}"))
     elif snapshot.samples and not snapshot.complete:
         facts.append(("ended", "it has no end: the process was cut off (incomplete)"))
-    meant = [item for item in snapshot.skipped if not item.reason.startswith(NO_BENCHMARK)]
+    meant = [item for item in snapshot.skipped if item.is_meant]
     facts += [(item.word, f"{plain.name(item.name)}: {item.reason}") for item in meant]
     said = ("lock refused", "not advised") if snapshot.clocks.is_unmet else ()
     return facts + told_facts(snapshot, without=said)

@@ -96,7 +96,7 @@ class _Sender:
 
 def _on_signal(sender: _Sender, where: Where, number: int, _: object) -> None:
     """One that came to the group ends the run, and the parent has it; any is on record."""
-    evidence = {"signal": signal.Signals(number).name, "badge": False}
+    evidence = {"signal": signal.Signals(number).name}
     at_ns, bench = MonotonicTime.now_ns(), where.bench
     notice = Notice(code="signalled", at_ns=at_ns, bench=bench, evidence=evidence)
     sender.heard.append(Noted(notice))

@@ -56,7 +56,7 @@ def since(store: "Store", now_ns: int, from_ns: int) -> TelemetryData:
         probe = Probe(times[first:], store.probe_mhz.view()[first:])
     reading, device = store.reading, store.device
     sensor = device.sensors.get("sm_mhz") if device is not None else None
-    if sensor is not None and "nominal" in sensor.label:
+    if sensor is not None and sensor.is_nominal:
         # A figure from a table, not a measurement: nothing may be concluded from its standing.
         fields["sm_mhz"] = np.full(len(t_ns), np.nan)
     return TelemetryData(

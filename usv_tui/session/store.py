@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from usv_tui import plain
+from usv_tui.diagnosis.vocabulary import badge_of
 from usv_tui.model import (
     EXCLUDED,
     Advice,
@@ -83,7 +84,6 @@ from usv_tui.session.told import Log
 from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.stats.inputs import TelemetryData
 from usv_tui.stats.pairs import Interval
-from usv_tui.suite.discovery import NO_BENCHMARK
 from usv_tui.telemetry.energy import energy_per_call
 from usv_tui.telemetry.sensors import confirmed_reasons
 from usv_tui.timesource import NS_PER_S
@@ -354,7 +354,7 @@ class Store:
         name = plain.name(record.name)
         if record.is_refused:
             self.log.line(record.at_ns, "error", f"not timed: {name}: {record.reason}")
-        elif not record.reason.startswith(NO_BENCHMARK):
+        elif skipped.is_meant:
             self.log.line(record.at_ns, "event", f"skipped {name}: {record.reason}")
 
     @property
@@ -416,8 +416,7 @@ class Store:
             self.log.notes.take_back(notice.code, row.info.name if row else "")
             if row is not None:
                 row.take_back(notice.code)
-        if row is not None and notice.evidence.get("badge") is not False:
-            badge = str(notice.evidence.get("badge") or notice.code)
+        elif row is not None and (badge := badge_of(notice.code)):
             row.told(notice.code, badge, notice.at_ns if notice.of_epoch else None)
         name = row.info.name if row else ""
         kind = "event" if notice.level == "info" else notice.level

@@ -170,5 +170,5 @@ def _call(state: RowState) -> str:
 def _note(
     code: str, now_ns: int, bench: int | None, quiet_ns: int, level: str = "info", **more: str
 ) -> Noted:
-    evidence = {"seconds": quiet_ns / NS_PER_S, "badge": False, **more}
+    evidence = {"seconds": quiet_ns / NS_PER_S, **more}
     return Noted(Notice(code=code, at_ns=now_ns, bench=bench, level=level, evidence=evidence))

@@ -266,7 +266,6 @@ class SimTimer:
                         "seen_by": "it waited for a device that was held",
                         "host_ns": held.host_ns,
                         "held_ns": held_ns,
-                        "badge": "synchronises",
                     },
                 )
             )
@@ -277,7 +276,6 @@ class SimTimer:
                     {
                         "after_end_ns": free.after_end_ns,
                         "window_ns": free.window_ns,
-                        "badge": "outside stream",
                     },
                 )
             )

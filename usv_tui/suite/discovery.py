@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from usv_tui.errors import SuiteError, UsageError, one_line
-from usv_tui.model import Benchmark, Skipped, Suite
+from usv_tui.model import NO_BENCHMARK, Benchmark, Skipped, Suite
 from usv_tui.suite.authoring import REGISTRY, Definition
 from usv_tui.suite.rows import (
     DEVICE,
@@ -39,8 +39,6 @@ _HINT = (
     "or set BENCHMARKS = {name: callable}"
 )
 _PREFIX = "bench_"
-NO_BENCHMARK = "no benchmark: "
-"""The reasons of names begin with this that nobody meant to be timed: imports, helpers."""
 _MOST_LISTED = 8
 _MARK = "__usv_suite__"
 """An attribute of the modules that benchmark files became."""
@@ -435,7 +433,7 @@ def summary(suite: Suite, everything: bool = False) -> list[tuple[str, str]]:
 
     Imports and helpers, which nobody meant to be timed, are only counted unless `everything` is.
     """
-    meant = [s for s in suite.skipped if everything or not s.reason.startswith(NO_BENCHMARK)]
+    meant = [s for s in suite.skipped if everything or s.is_meant]
     rows = [(b.name, _known(b)) for b in suite.benchmarks]
     rows += [(s.name, f"{s.word}: {s.reason.removeprefix(NO_BENCHMARK)}") for s in meant]
     others = len(suite.skipped) - len(meant)

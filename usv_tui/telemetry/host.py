@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from usv_tui.errors import SensorGap, TelemetryOff
-from usv_tui.model import DeviceInfo, Reading
+from usv_tui.model import NOMINAL, DeviceInfo, Reading
 from usv_tui.seams import Tier
 from usv_tui.telemetry.sensors import MS, MonotonicCounter, SensorBoard
 from usv_tui.timesource import MonotonicTime, TimeSource
@@ -226,7 +226,7 @@ class HostTelemetry:
         self._board.never("sm_mhz_min", "no clock per core here")
         if _clocks_mhz(cpuinfo):
             self._cpuinfo = self._try_keep(self._root / "proc/cpuinfo")
-            self._clock_label = "nominal" if self._is_virtual else "from cpuinfo"
+            self._clock_label = NOMINAL if self._is_virtual else "from cpuinfo"
             self._board.declare("sm_mhz", "/proc/cpuinfo", "MHz", label=self._clock_label)
         else:
             self._board.never("sm_mhz", "this kernel shows no CPU clock")
@@ -381,7 +381,7 @@ class HostTelemetry:
     # --- reading things
 
     def _is_nominal(self) -> bool:
-        return self._clock_label == "nominal"
+        return self._clock_label == NOMINAL
 
     def _read_clock(self) -> None:
         start_ns = self._time.now_ns()
@@ -416,8 +416,8 @@ class HostTelemetry:
             self._clock_label = "from cpuinfo" if self._cpuinfo else "fastest core"
             self._board.label("sm_mhz", self._clock_label)
         elif self._equal_looks >= CONSTANT_LOOKS and not self._is_nominal():
-            self._clock_label = "nominal"
-            self._board.label("sm_mhz", "nominal")
+            self._clock_label = NOMINAL
+            self._board.label("sm_mhz", NOMINAL)
 
     def _read_power(self) -> None:
         if not self._packages:
