@@ -460,6 +460,18 @@ def test_a_wrong_result_fails_its_row():
     assert Counter(s.bench for s in loop.counted()) == {0: 3, 1: 3}
 
 
+def test_a_failed_check_names_the_baseline_and_never_its_control():
+    """The control is a copy: what a row differs from is the baseline itself."""
+    loop = Loop(iters=5, control=True)
+    loop.add("base", result=lambda call: 4, group="g", is_baseline=True)
+    loop.add("wrong", result=lambda call: 5, group="g", check=lambda mine, base: mine == base)
+
+    loop.run()
+
+    [error] = loop.of(BenchError)
+    assert "differs from base's" in error.message
+
+
 def test_a_check_that_raises_says_what_it_raised():
     """An assertion inside a check is the row's error; a check that returns nothing has passed."""
 

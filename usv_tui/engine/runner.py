@@ -444,7 +444,9 @@ class Runner:
     def _check_results(self, results: dict[int, Any]) -> None:
         """Each row with `check` against its group's baseline, once, outside timing."""
         bases = {
-            r.benchmark.group: r for r in self._rows if r.benchmark.is_baseline and not r.is_failed
+            r.benchmark.group: r
+            for r in self._rows
+            if r.benchmark.is_baseline and r.control_of is None and not r.is_failed
         }
         for row in self._rows:
             check = row.check

@@ -58,7 +58,9 @@ class Goal:
         elapsed_s = (now_ns - self._began_ns) / NS_PER_S
         rows = _ratios(store) if self._target.kind is TargetKind.RATIO else _medians(store, now_ns)
         if not rows and self._target.kind is TargetKind.RATIO and store.analysis.rows:
-            return Outcome(f"{self._name}: there is no pair to compare", is_met=False)
+            failed = sum(bool(row.error) for row in store.rows.values())
+            why = f" ({failed} of {len(store.rows)} rows failed)" if failed else ""
+            return Outcome(f"{self._name}: there is no pair to compare{why}", is_met=False)
         is_off = bool(store.analysis.untrusted)
         stop = self._rule.update(rows, elapsed_s, is_off=is_off)
         self.progress = f"{self._name}: {self._where(stop, store)}"
