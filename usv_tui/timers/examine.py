@@ -188,11 +188,17 @@ class Examiner:
         if not is_host_only(first.host_ns, floor_ns, floor_ns):
             return None
         calls: list[Call] = []
-        while len(calls) < _EMPTY_LOOKS:
-            calls.append(self._call(slot, spin_ns))
-            last = calls[-1]
-            if not last.is_covered or not is_host_only(last.host_ns, last.window_ns, floor_ns):
+        for _ in range(_LOOKS):
+            seen = self._call(slot, spin_ns)
+            if not seen.is_covered:  # a host that came late says nothing of the stream
+                continue
+            if not is_host_only(seen.host_ns, seen.window_ns, floor_ns):
                 return None
+            calls.append(seen)
+            if len(calls) == _EMPTY_LOOKS:
+                break
+        else:
+            return None
         host_ns = statistics.median(call.host_ns for call in calls)
         return host_only(host_ns, statistics.median(call.window_ns for call in calls), floor_ns)
 
@@ -208,24 +214,30 @@ class Examiner:
             return None
         # Any one of these may be a call that the host was late for.
         seen = min((self._call(slot) for _ in range(_BASES)), key=lambda call: call.window_ns)
-        base_ns = [self._base(slot, seen.window_ns) for _ in range(_BASES)]
-        found = self._goes_on(slot, seen, base_ns, 1)
-        usual_ns = min(base_ns)
+        found, usual_ns = self._goes_on(slot, seen, 1)
         if found is None and usual_ns > 2 * OUTSIDE_LEAST_NS and slot.reset is None:
             many = math.ceil(4 * usual_ns / max(1.0, seen.window_ns))
             if 1 < many <= _MOST_CALLS:
-                found = self._goes_on(slot, seen, base_ns, many)
+                found, _ = self._goes_on(slot, seen, many)
         return found
 
-    def _goes_on(self, slot: Slot, seen: Call, base_ns: list[int], calls: int) -> Finding | None:
+    def _goes_on(self, slot: Slot, seen: Call, calls: int) -> tuple[Finding | None, int]:
+        """What is found after so many calls, and what a synchronise takes at least.
+
+        The baseline waits for as long as the calls do: a host that has slept longer wakes otherwise.
+        """
         after_ns: list[int] = []
+        wait_ns = calls * seen.window_ns
+        base_ns = [self._base(slot, wait_ns) for _ in range(_BASES)]
+        usual_ns = min(base_ns)
         is_so = self._compare(
             lambda: after_ns.append(self._call(slot, calls=calls).after_end_ns),
-            lambda: base_ns.append(self._base(slot, seen.window_ns)),
+            lambda: base_ns.append(self._base(slot, wait_ns)),
             lambda: longer(after_ns, base_ns, outside_limit(base_ns, calls)),
             cost_ns=calls * (seen.window_ns + seen.host_ns) + 2 * base_ns[0],
         )
-        return outside_stream(after_ns, seen.window_ns, base_ns, calls) if is_so else None
+        found = outside_stream(after_ns, seen.window_ns, base_ns, calls) if is_so else None
+        return found, usual_ns
 
     def _compare(
         self,
