@@ -538,3 +538,17 @@ def test_state_that_a_call_leaves_changed_is_named(change: dict[str, object], ki
 def test_failures_have_a_kind(error: Exception, calls: int, kind: str) -> None:
     """Inputs that are gone after good calls, memory that is full, and faults are told apart."""
     assert failure_kind(error, calls) == kind
+
+
+@pytest.mark.parametrize("floor_ns", [40, 1300])
+def test_windows_without_a_kernel_beside_a_busy_host_are_the_host_s(floor_ns: int) -> None:
+    """300 us of Python and half a microsecond in the stream: that alone, and both times."""
+    host = np.full(200, 300 * US)
+    empty = row(np.full(200, 520), host_ns=host, floor_ns=floor_ns)
+    kernel = row(np.full(200, 4000), host_ns=host, floor_ns=floor_ns)
+    launch = row(np.full(200, 520), floor_ns=floor_ns)
+    [found] = [f for f in diagnose(empty) if f.code in ("host only", "below timer floor")]
+    assert (found.code, found.evidence["host_ns"]) == ("host only", 300 * US)
+    assert found.evidence["window_ns"] == 520
+    assert "host only" not in {f.code for f in diagnose(kernel)}
+    assert "host only" not in {f.code for f in diagnose(launch)}

@@ -44,6 +44,8 @@ OUTSIDE_LEAST_NS = 20_000
 """Less work after the end event than this is not told from a synchronise that is a little late."""
 _EMPTY = 1.5
 """A window up to so many empty ones holds no kernel: the shortest takes as long as an event."""
+_NO_KERNEL_NS = 1_000
+"""No kernel is shorter; an empty window may be far below it."""
 _HOST_ONLY = 20
 """So many empty windows of host time are more than any launch takes."""
 
@@ -223,7 +225,8 @@ def below_floor(window_ns: IntArray, inner: IntArray, floor_ns: int | None) -> F
 
 def is_host_only(host_ns: float, window_ns: float, floor_ns: float) -> bool:
     """A window as short as an empty one, and a host that took far longer to ask for it."""
-    return window_ns <= _EMPTY * floor_ns and host_ns >= _HOST_ONLY * floor_ns
+    is_empty = window_ns <= max(_EMPTY * floor_ns, _NO_KERNEL_NS)
+    return is_empty and host_ns >= _HOST_ONLY * max(floor_ns, _NO_KERNEL_NS)
 
 
 def host_only(host_ns: float, window_ns: float, floor_ns: float) -> Finding:

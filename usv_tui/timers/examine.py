@@ -224,7 +224,8 @@ class Examiner:
     def _goes_on(self, slot: Slot, seen: Call, calls: int) -> tuple[Finding | None, int]:
         """What is found after so many calls, and what a synchronise takes at least.
 
-        The baseline waits for as long as the calls do: a host that has slept longer wakes otherwise.
+        The baseline waits for as long as the calls do: a host that has slept for longer wakes
+        otherwise.
         """
         after_ns: list[int] = []
         wait_ns = calls * seen.window_ns
