@@ -304,6 +304,15 @@ class Window(Record, tag="window", frozen=True):
     samples: Count
 
 
+class Ghosts(Record, tag="ghosts", frozen=True):
+    """What another session said of rows of the same name: shown beside, never paired."""
+
+    at_ns: Ns
+    source: str
+    """Which one, and what of it differs from this one."""
+    medians_s: dict[str, float]
+
+
 class Paced(Record, tag="pace", frozen=True):
     """The pace from now on."""
 
@@ -361,6 +370,7 @@ AnyRecord = (
     | Clocks
     | Advised
     | Baseline
+    | Ghosts
     | Window
     | Paced
     | Headway
@@ -478,6 +488,7 @@ __all__ = [
     "Fault",
     "Flag",
     "Gap",
+    "Ghosts",
     "Headway",
     "Mark",
     "Noted",

@@ -211,6 +211,9 @@ class FakeController(ShownSession):
         self.calls.append(("baseline", bench))
         self.store.given = replace(self.store.given, baseline=bench)
 
+    def show_ghosts(self, ghosts):
+        self.calls.append(ghosts)
+
     def set_window(self, samples):
         self.calls.append(("window", samples))
         self.store.given = replace(self.store.given, window=samples)

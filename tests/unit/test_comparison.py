@@ -191,3 +191,30 @@ def test_equal_rows_of_a_session_with_itself_are_the_same(saved, capsys):
     _, found = compare(capsys, path, path)
 
     assert [row["ratio"] for row in found["rows"]] == [1.0, 1.0]
+
+
+def test_another_sessions_values_stand_beside_and_are_not_paired(saved, capsys, tmp_path):
+    """`--baseline OLD.usv`: two columns of their own, a note on what they are, kept in the file."""
+    old = saved("old", by=1.2, rows=("gemm", "other"))
+    new = tmp_path / "new.usv"
+
+    run = ["demo", "steady", "--headless", "--iters", "60", "--baseline", str(old)]
+    assert main([*run, "--save", str(new)]) == 0
+    out = capsys.readouterr().out
+    main(["export", str(new)])
+    data = json.loads(capsys.readouterr().out)
+    rows = {row["name"]: row for row in data["rows"]}
+
+    assert "x before" in out
+    assert "before     old.usv, card" in out
+    assert "not paired" in out
+    assert rows["gemm"]["before_s"] == pytest.approx(6e-3, rel=0.01)
+    assert rows["gemm"]["over_before"] == pytest.approx(1.3 / 6, rel=0.05)
+    assert rows["copy"]["before_s"] is None
+
+
+def test_a_baseline_session_that_cannot_be_read_ends_the_run_at_once(tmp_path, capsys):
+    """Nothing is measured against nothing."""
+    argv = ["demo", "steady", "--headless", "--iters", "5", "--no-save"]
+    assert main([*argv, "--baseline", str(tmp_path / "none.usv")]) == 2
+    assert "cannot read" in capsys.readouterr().err

@@ -254,6 +254,11 @@ class _Plan:
         self._board: Any = None
         self._taken: Any = None
         """The terminal and its keeper."""
+        self._ghosts: Any = None
+        if Path(args.baseline or "").suffix == ".usv":
+            from usv_tui.session.comparison import ghosts_of
+
+            self._ghosts = ghosts_of(Path(args.baseline))
         if args.until is not None:
             from usv_tui.session.goal import target_of
 
@@ -345,7 +350,10 @@ class _Plan:
         if args.no_telemetry:
             session.no_telemetry("off (--no-telemetry)")
         session.set_window(args.window)
-        session.want_baseline(args.baseline)
+        if self._ghosts is not None:
+            session.show_ghosts(self._ghosts)
+        else:
+            session.want_baseline(args.baseline)
         if hasattr(args, "visits"):
             plan = sweep.Plan(args.from_mhz, args.to_mhz, args.steps, args.visits, args.seconds)
             session.sweep = sweep.Sweep(plan, config.seed)

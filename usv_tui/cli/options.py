@@ -252,7 +252,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="size of the rolling window in samples (default 1000)",
     )
-    add("--baseline", default=None, metavar="ROW", help="compare all rows with this one")
+    add(
+        "--baseline",
+        default=None,
+        metavar="ROW|FILE.usv",
+        help="compare all rows with this one; or show a saved session's values beside",
+    )
     add("--fps", type=_frames, default=4.0, metavar="F", help="frames a second (default 4)")
     add("--ascii", action="store_true", help="no braille and no block characters")
     add("--mouse", action="store_true", help="take the mouse")

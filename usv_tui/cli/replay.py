@@ -18,6 +18,7 @@ def parser(verb: str) -> Parser:
     }
     made = Parser(prog=f"usv-tui {verb}", description=words[verb])
     made.add_argument("session", metavar="FILE.usv")
+    made.add_argument("--baseline", metavar="OLD.usv", help="show another session's values beside")
     made.add_argument("--fps", type=float, default=4.0, metavar="N", help="frames a second (4)")
     made.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
     made.add_argument("--mouse", action="store_true", help="take the mouse")
@@ -33,6 +34,7 @@ def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int
     why = why_no_screen()
     if why:
         return without_screen(why)
+    from usv_tui.session.comparison import ghosts_of
     from usv_tui.session.replay import Playhead, ReplaySession
     from usv_tui.tui.app import ScreenOptions, run_screen
 
@@ -46,9 +48,11 @@ def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int
         ascii_only=True if args.ascii else None,
         mouse=args.mouse,
     )
-    end = run_screen(
-        lambda: ReplaySession(path, playhead, at_end=verb == "show", follow=verb == "watch"),
-        options,
-        playhead,
-    )
-    return end.exit_code
+
+    def connect() -> ReplaySession:
+        session = ReplaySession(path, playhead, at_end=verb == "show", follow=verb == "watch")
+        if args.baseline is not None:
+            session.show_ghosts(ghosts_of(Path(args.baseline)))
+        return session
+
+    return run_screen(connect, options, playhead).exit_code

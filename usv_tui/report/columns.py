@@ -57,6 +57,8 @@ class Column:
     """What the final table calls it, where that is another word."""
     json: str = ""
     """Its name in JSON; empty where another field holds it."""
+    may_lack: bool = False
+    """The live table leaves it out while no row has a value; the final one does so with all."""
 
     def heading_in(self, unit: str) -> str:
         """The heading with its unit: that of time is chosen by each table."""
@@ -232,6 +234,29 @@ OF_ROWS: tuple[Column, ...] = (
         live={WHOLE: 7},
     ),
     Column(
+        "ghost",
+        "before",
+        Kind.TIME,
+        lambda row, _: row.ghost_s,
+        "Median in the session that --baseline names: another run, not paired with this one.",
+        live=_every(5),
+        final=2,
+        json="before_s",
+        may_lack=True,
+    ),
+    Column(
+        "change",
+        "x before",
+        Kind.FACTOR,
+        lambda row, s: _part(s.median_s, row.ghost_s),
+        "Median over that of the session before. Clock, heat and room may differ: `usv-tui "
+        "compare` says whether the two may be compared.",
+        live=_every(5),
+        final=2,
+        json="over_before",
+        may_lack=True,
+    ),
+    Column(
         "trend",
         "trend",
         Kind.TREND,
@@ -248,6 +273,7 @@ OF_ROWS: tuple[Column, ...] = (
         live=_every(8),
         final=6,
         json="tflops",
+        may_lack=True,
     ),
     Column(
         "gbps",
@@ -258,6 +284,7 @@ OF_ROWS: tuple[Column, ...] = (
         live=_every(9),
         final=7,
         json="gbps",
+        may_lack=True,
     ),
     Column(
         "ratio",
@@ -270,6 +297,7 @@ OF_ROWS: tuple[Column, ...] = (
         live=_every(3),
         final=1,
         title="ratio",
+        may_lack=True,
     ),
     Column(
         "against",

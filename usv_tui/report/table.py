@@ -223,6 +223,8 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
         ("advice", advice_line(snapshot.advice, _names(snapshot.rows))),
         ("run", _run(snapshot)),
     ]
+    if snapshot.ghosts:
+        facts.append(("before", snapshot.ghosts))
     if snapshot.telemetry_state:
         facts.append(("telemetry", snapshot.telemetry_state))
     if snapshot.stop_reason:

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from usv_tui.errors import UsageError
 from usv_tui.model import EXCLUDED, Answer, ClockHold, Flag, StateWord
-from usv_tui.session.opened import Opened
+from usv_tui.records import Ghosts
+from usv_tui.report.wording.rows import clock_words
+from usv_tui.session.opened import Opened, open_session
 from usv_tui.session.snapshot import RowView
 from usv_tui.stats.compare import Comparison, RunClock, SavedRow, compare, run_clock, saved_row
 from usv_tui.stats.inputs import RowData, under_load
@@ -173,6 +177,22 @@ def _caveats(old: Side, new: Side) -> Iterator[str]:
     for side in (old, new):
         if any(not s.snapshot.complete for s in side.sessions):
             yield f"{side.label} is partial"
+
+
+def ghosts_of(path: Path) -> Ghosts:
+    """What a session says of its rows, to be shown beside another run.
+
+    Raises:
+        UsageError: it cannot be read, is no session, or timed nothing.
+    """
+    session = open_session(path)
+    medians = {name: row.median_s for name, row in saved_rows(session).items() if row.median_s}
+    if not medians:
+        raise UsageError(f"{path} has no times to compare with", "another session")
+    snapshot = session.snapshot
+    device = snapshot.device.name if snapshot.device else snapshot.config.device
+    said = [path.name, snapshot.simulated or device, clock_words(snapshot.clocks_during)]
+    return Ghosts(0, f"{', '.join(said)}; another run, not paired with this one", medians)
 
 
 @dataclass(frozen=True, slots=True)

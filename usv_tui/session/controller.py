@@ -24,6 +24,7 @@ from usv_tui.records import (
     Device,
     End,
     Fault,
+    Ghosts,
     Headway,
     Mark,
     Noted,
@@ -390,6 +391,10 @@ class LiveSession(ShownSession):
     def set_baseline(self, bench: int | None) -> None:
         """Compare all rows with this one; None: with their group's own."""
         self._take([Baseline(self._time.now_ns(), bench)])
+
+    def show_ghosts(self, ghosts: Ghosts) -> None:
+        """Show another session's values beside."""
+        self._take([Ghosts(self._time.now_ns(), ghosts.source, ghosts.medians_s)])
 
     def set_window(self, samples: int) -> None:
         """Size of the rolling window."""

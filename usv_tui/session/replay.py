@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from usv_tui.errors import UsageError
 from usv_tui.gate import Gate
 from usv_tui.model import AT_WORK, Notice
@@ -21,6 +23,7 @@ from usv_tui.records import (
     Command,
     Fault,
     Gap,
+    Ghosts,
     Mark,
     Noted,
     Progress,
@@ -38,6 +41,8 @@ from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 from usv_tui.units import duration
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+Chosen = Baseline | Window | Ghosts
+"""What a viewer chooses."""
 STEP_NS = 10 * NS_PER_S
 _EVENTS = (Mark, Gap, BenchError, Clocks, Fault, Visit, Progress)
 _BEFORE_EVENT_NS = NS_PER_S // 10
@@ -101,7 +106,7 @@ class ReplaySession(ShownSession):
         self._times: list[int] = []
         """When each is due: no earlier than those before it."""
         self._events: list[int] = []
-        self._own: list[AnyRecord] = []
+        self._own: list[Chosen] = []
         """What the viewer chose, which is in no file."""
         self._position = 0
         self._read()
@@ -176,8 +181,7 @@ class ReplaySession(ShownSession):
             self._position = 0
         self._playhead.at_ns = at_ns
         self._fold()
-        chosen = [r for r in self._own if isinstance(r, Baseline | Window)]
-        self.store.apply([replace_time(record, self.store.last_ns) for record in chosen])
+        self.store.apply([_at(record, self.store.last_ns) for record in self._own])
 
     def at_ns(self, now_ns: int) -> int:  # noqa: ARG002  the playhead is the clock
         """The playhead, wherever it was a moment ago."""
@@ -217,6 +221,10 @@ class ReplaySession(ShownSession):
         """For this view only."""
         self._choose(Baseline(self.store.last_ns, bench))
 
+    def show_ghosts(self, ghosts: Ghosts) -> None:
+        """For this view only."""
+        self._choose(ghosts)
+
     def set_window(self, samples: int) -> None:
         """For this view only."""
         self._choose(Window(self.store.last_ns, max(3, min(samples, MAX_WINDOW))))
@@ -225,7 +233,7 @@ class ReplaySession(ShownSession):
         """For this view only, until one goes back."""
         self.store.apply([Mark(self._playhead.at_ns, label)])
 
-    def _choose(self, record: AnyRecord) -> None:
+    def _choose(self, record: Chosen) -> None:
         self._own = [r for r in self._own if type(r) is not type(record)] + [record]
         self.store.apply([record])
 
@@ -266,8 +274,6 @@ class ReplaySession(ShownSession):
         )
 
 
-def replace_time(record: AnyRecord, at_ns: int) -> AnyRecord:
+def _at(record: Chosen, at_ns: int) -> Chosen:
     """The same record, at another time."""
-    if isinstance(record, Baseline):
-        return Baseline(at_ns, record.bench)
-    return Window(at_ns, record.samples) if isinstance(record, Window) else record
+    return msgspec.structs.replace(record, at_ns=at_ns)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 from usv_tui.gate import Gate
-from usv_tui.records import Command
+from usv_tui.records import Command, Ghosts
 from usv_tui.session.desk import ClockDesk
 from usv_tui.session.faults import Faults
 from usv_tui.session.snapshot import Snapshot
@@ -39,6 +39,10 @@ class ShownSession(ABC):
     @abstractmethod
     def set_baseline(self, bench: int | None) -> None:
         """Compare all rows with this one; None: with their group's own."""
+
+    @abstractmethod
+    def show_ghosts(self, ghosts: Ghosts) -> None:
+        """Show another session's values beside."""
 
     @abstractmethod
     def set_window(self, samples: int) -> None:

@@ -64,6 +64,8 @@ class RowView:
     """Against the baseline of its group (or the one the user chose); None for the baseline."""
     is_baseline: bool = False
     baseline_name: str = ""
+    ghost_s: float | None = None
+    """Median of the row of this name in another session (`Snapshot.ghosts`): not paired."""
     flops: float | None = None
     bytes: float | None = None
     inner: int = 1
@@ -153,6 +155,8 @@ class Snapshot:
     rows: tuple[RowView, ...] = ()
     baseline: int | None = None
     """The row every ratio refers to when the user chose one; None: each group's own."""
+    ghosts: str = ""
+    """The session that ghost values are from, and what of it differs."""
     advice: Advice = field(default_factory=Advice)
     untrusted: tuple[int, ...] = ()
     """Control rows that differ from the row they copy: then no ratio of this run can be trusted."""

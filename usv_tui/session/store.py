@@ -46,6 +46,7 @@ from usv_tui.records import (
     End,
     Fault,
     Gap,
+    Ghosts,
     Headway,
     Mark,
     Noted,
@@ -120,6 +121,7 @@ class Store:
         """The clock measured inside the stream, where there is a probe."""
         self.window = DEFAULT_WINDOW
         self.baseline: int | None = None
+        self.ghosts = Ghosts(0, "", {})
         self.failed = False
         self.fatal = ""
         self.fault = ""
@@ -387,6 +389,9 @@ class Store:
             self._last_phase = record.phase
             self._refresh()
 
+    def _on_ghosts(self, record: Ghosts) -> None:
+        self.ghosts = record
+
     def _on_baseline(self, record: Baseline) -> None:
         self.baseline = record.bench
         row = self.rows.get(record.bench) if record.bench is not None else None
@@ -497,6 +502,7 @@ class Store:
     _HANDLERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {
         Advised: _on_advised,
         Baseline: _on_baseline,
+        Ghosts: _on_ghosts,
         Bench: _on_bench,
         BenchError: _on_error,
         Calibrated: _on_calibrated,

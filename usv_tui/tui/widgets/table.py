@@ -248,8 +248,7 @@ class Table:
         decimals = _decimals(rows, self.unit)
         columns = []
         for column in COLUMNS:
-            may_lack = column.kind in (Kind.RATE, Kind.RATIO)
-            lacks = may_lack and all(column.pick(r, _stats(r, scene)) is None for r in rows)
+            lacks = column.may_lack and all(column.pick(r, _stats(r, scene)) is None for r in rows)
             if shown in column.live and not lacks:
                 is_ratio = column.kind is Kind.RATIO
                 heading = _ratio_heading(rows, look) if is_ratio else ""
