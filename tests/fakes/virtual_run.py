@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from tests.fakes.live import FakeSource
 from usv_tui.engine.runner import Runner
 from usv_tui.errors import UsvError
@@ -63,7 +65,7 @@ def facts(store: Store, at_ns: int) -> tuple[str, ...]:
     export.write("json", store, snapshot, out)
     rows = [row for row in store.rows if row < 8]
     return (
-        repr(snapshot),
+        repr(msgspec.to_builtins(snapshot, enc_hook=str, str_keys=True)),
         table.render(snapshot),
         out.getvalue(),
         repr([store.changes(row, 0, 1 << 62) for row in rows]),
