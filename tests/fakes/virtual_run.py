@@ -168,7 +168,7 @@ class VirtualRun:
             self._note("lock refused", error)
             return
         self._undo = undo
-        state = ClockState(hold=ClockHold.LOCKED, is_ours=True, locked_mhz=mhz, can_lock=True)
+        state = ClockState(hold=ClockHold.LOCKED, locked_mhz=mhz, can_lock=True)
         self.source.queue.append(Clocks(self.time.now_ns(), state))
         self._commands.append(Command("ramp", f"locked at {mhz} MHz"))
 
