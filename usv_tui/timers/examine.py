@@ -229,13 +229,13 @@ class Examiner:
         """
         after_ns: list[int] = []
         wait_ns = calls * seen.window_ns
-        base_ns = [self._base(slot, wait_ns) for _ in range(_BASES)]
+        base_ns = [self._base(slot, wait_ns, calls) for _ in range(_BASES)]
         usual_ns = min(base_ns)
         is_so = self._compare(
             lambda: after_ns.append(self._call(slot, calls=calls).after_end_ns),
-            lambda: base_ns.append(self._base(slot, wait_ns)),
+            lambda: base_ns.append(self._base(slot, wait_ns, calls)),
             lambda: longer(after_ns, base_ns, outside_limit(base_ns, calls)),
-            cost_ns=calls * (seen.window_ns + seen.host_ns) + 2 * base_ns[0],
+            cost_ns=2 * calls * (seen.window_ns + seen.host_ns) + 2 * base_ns[0],
         )
         found = outside_stream(after_ns, seen.window_ns, base_ns, calls) if is_so else None
         return found, usual_ns
@@ -263,10 +263,14 @@ class Examiner:
                 return False
         return False
 
-    def _base(self, slot: Slot, window_ns: float) -> int:
-        """What a synchronise takes after the host has waited for work that is all in the stream."""
+    def _base(self, slot: Slot, window_ns: float, calls: int) -> int:
+        """What a synchronise takes after the host has waited for work that is all in the stream.
+
+        The row is called first: a scheduler treats a host by what it has just done.
+        """
         if self._spin is None:
             return self._drained_call(slot)
+        self._call(slot, calls=calls)
         spin = Slot(-1, _nothing)
         return self._call(spin, round(min(_BASE_NS, max(_SPIN_NS / 20, window_ns)))).after_end_ns
 
