@@ -33,6 +33,7 @@ def session():
     base, other = snapshot.rows
     ratio = Ratio(answer=Answer.FASTER, ratio=0.9, low=0.89, high=0.91, n=200)
     base = replace(base, state=RowState.RUNNING, word=StateWord.SETTLED, ghost_s=1.1e-3)
+    base = replace(base, trend=(1e-3, 1.1e-3))
     other = replace(base, bench=1, name="b", is_baseline=False, baseline_name="a", ratio=ratio)
     return store, replace(snapshot, rows=(base, other))
 
