@@ -64,7 +64,8 @@ class FakeCard:
     def __init__(self, sys_root: Path, number: int = 0, pci: str = "0000:03:00.0", **facts) -> None:
         self.root = sys_root
         self.pci = pci
-        self.device = sys_root / f"class/drm/renderD{128 + number}/device"
+        self.device = sys_root / "bus/pci/devices" / pci
+        (self.device / f"drm/renderD{128 + number}").mkdir(parents=True)
         self.hwmon = self.device / f"hwmon/hwmon{number}"
         self.hwmon.mkdir(parents=True)
         (self.device / "power").mkdir()

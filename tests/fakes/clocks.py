@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from usv_tui.model import DeviceInfo
-from usv_tui.vendor.restore import AmdCard, VendorError
+from usv_tui.vendor.amdgpu import AmdCard
+from usv_tui.vendor.kinds import VendorError
 
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
 PCI = "0000:03:00.0"
@@ -90,7 +91,7 @@ class FakeCard:
     ) -> None:
         self.sysfs = sysfs
         self.folder = sysfs / "bus/pci/devices" / PCI
-        self.folder.mkdir(parents=True)
+        (self.folder / "drm").mkdir(parents=True)
         self.has_determinism = has_determinism
         self.range = (500, 2100)
         self.refuse: dict[str, int] = {}

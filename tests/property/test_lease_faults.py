@@ -12,7 +12,7 @@ from usv_tui.clocks.controllers import HardwareClocks
 from usv_tui.clocks.lease import acquire
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockState, ClockUndo, DeviceInfo
-from usv_tui.vendor.restore import DIRECT
+from usv_tui.vendor.kinds import DIRECT
 
 INFO = DeviceInfo(uuid="GPU-1234", name="Fake", kind="nvidia")
 STEPS = [

@@ -20,7 +20,7 @@ from usv_tui.clocks.controllers import NvidiaClocks
 from usv_tui.clocks.guardian import arm
 from usv_tui.clocks.lease import acquire, restore_all
 from usv_tui.errors import ClockRefused
-from usv_tui.vendor.restore import Access
+from usv_tui.vendor.kinds import BACKENDS, Access
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 2.0
@@ -29,7 +29,7 @@ LOCK = f"""
 import contextlib, os, signal, sys
 from usv_tui.clocks.controllers import AmdClocks, NvidiaClocks
 from usv_tui.clocks.lease import acquire
-from usv_tui.vendor.restore import Access
+from usv_tui.vendor.kinds import Access
 from usv_tui.model import DeviceInfo
 
 nvidia = DeviceInfo(uuid="{UUID}", name="NVIDIA Fake 100", kind="nvidia")
@@ -429,6 +429,28 @@ def test_the_guardian_starts_with_almost_nothing_imported() -> None:
         "usv_tui.vendor.restore",
         "usv_tui.errors",
     }
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_what_the_guardian_loads_for_a_device_is_light_too(kind: str) -> None:
+    """The door of a vendor brings the standard library and its own room."""
+    program = (
+        "import sys; from usv_tui.vendor.restore import door\n"
+        f"door({str(kind)!r}); print('\\n'.join(sys.modules))"
+    )
+
+    out = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    loaded = {name.partition(".")[0] for name in out.stdout.split()}
+    assert not loaded & {"torch", "textual", "numpy", "msgspec", "pynvml", "amdsmi", "asyncio"}
+    ours = {name for name in out.stdout.split() if name.startswith("usv_tui.")}
+    assert {name.split(".")[1] for name in ours} == {"vendor", "errors"}
 
 
 def test_a_file_in_the_current_directory_is_not_run_with_our_rights(

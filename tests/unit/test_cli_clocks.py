@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.clocks import UUID, FakeBoard, FakeCard, nvml_library
 from usv_tui.cli.clocks import main
 from usv_tui.errors import ClockRefused, DeviceError, ExitCode, UsageError, UsvError
-from usv_tui.vendor.restore import Access
+from usv_tui.vendor.kinds import Access
 
 
 class Program:

@@ -19,7 +19,7 @@ from usv_tui.errors import ClockRefused, ExitCode, TelemetryOff
 from usv_tui.model import ClockHold, ClockState
 from usv_tui.telemetry.identity import find_telemetry
 from usv_tui.timesource import ManualTime
-from usv_tui.vendor.restore import Access
+from usv_tui.vendor.kinds import Access
 
 BOARDS = [
     SimpleNamespace(name="NVIDIA A10", uuid=A10[4:], total_memory=23_700_000_000),
@@ -159,10 +159,7 @@ def test_a_device_without_clock_control_says_why(fake, tmp_path):
 def test_every_card_is_shown_also_to_a_torch_that_sees_none(fake, tmp_path, monkeypatch):
     """Two NVIDIA cards and an AMD one beside a CPU-only torch: sensors, ranges, limits, rights."""
     monkeypatch.setattr(doctor, "list_devices", inventory.list_devices)
-    card = FakeCard(tmp_path / "sys")
-    pci = tmp_path / "sys/bus/pci/devices"
-    pci.mkdir(parents=True)
-    (pci / card.pci).symlink_to(card.device)
+    FakeCard(tmp_path / "sys")
     access = Access(sysfs=str(tmp_path / "sys"), nvml_library=str(fake.path))
     report = examine(fake, tmp_path, torch=FakeTorch(boards=(), cuda=None), access=access)
 

@@ -10,7 +10,8 @@ from usv_tui.clocks.controllers import AmdClocks
 from usv_tui.clocks.inventory import list_devices
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockUndo, DeviceInfo
-from usv_tui.vendor.restore import Access, AmdCard
+from usv_tui.vendor.amdgpu import AmdCard
+from usv_tui.vendor.kinds import Access
 
 LEVEL = "power_dpm_force_performance_level"
 TABLE = "pp_od_clk_voltage"

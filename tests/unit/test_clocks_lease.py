@@ -21,7 +21,7 @@ from usv_tui.errors import ClockBusy, ClockError, ClockRefused
 from usv_tui.library.fixed import clocks_locked_if_possible, fixed_clocks
 from usv_tui.model import ClockHold, ClockState, ClockUndo, DeviceInfo, Reading
 from usv_tui.timesource import ManualTime
-from usv_tui.vendor.restore import Access
+from usv_tui.vendor.kinds import Access
 
 LOCKED = "sm 1410 1410\nmem 0 0\npersistence 1\n"
 

@@ -13,7 +13,7 @@ from usv_tui.clocks.inventory import list_devices
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockUndo, DeviceInfo
 from usv_tui.timesource import ManualTime
-from usv_tui.vendor.restore import Access
+from usv_tui.vendor.kinds import Access
 
 
 @pytest.fixture
@@ -221,8 +221,8 @@ def test_without_driver_or_library_there_is_a_reason_and_no_traceback(
     """A machine without the driver refuses in a line."""
     board.script(nvmlInitWithFlags=9)
 
-    assert "Driver Not Loaded" in control().state().reason
-    with pytest.raises(ClockRefused, match="Driver Not Loaded"):
+    assert "NVIDIA driver not loaded" in control().state().reason
+    with pytest.raises(ClockRefused, match="NVIDIA driver not loaded"):
         control().lock(1410)
 
 

@@ -26,7 +26,7 @@ from usv_tui.telemetry.amd import AmdTelemetry, reason_mask
 from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import ManualTime
 from usv_tui.vendor.amd_metrics import TABLES, MetricsError, decode, layout_of
-from usv_tui.vendor.amdgpu import SysFile
+from usv_tui.vendor.sysfs import SysFile
 
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000

@@ -22,7 +22,8 @@ from usv_tui.session.desk import ClockDesk
 from usv_tui.telemetry.nvidia import NvmlTelemetry
 from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import ManualTime
-from usv_tui.vendor.restore import Access, nvml_code
+from usv_tui.vendor.kinds import Access
+from usv_tui.vendor.nvml import nvml_code
 
 pynvml = pytest.importorskip("pynvml")
 S = 1_000_000_000

@@ -31,7 +31,7 @@ from usv_tui.errors import ClockError, DeviceError, ExitCode, UsageError, UsvErr
 from usv_tui.model import ClockState, DeviceInfo
 from usv_tui.seams import ClockController
 from usv_tui.vendor.bounded import NoAnswer, within
-from usv_tui.vendor.restore import DIRECT, Access
+from usv_tui.vendor.kinds import DIRECT, Access
 
 ANSWER_S = 60.0
 """How long one command may take: many GPUs are initialised one after the other, and a guardian is

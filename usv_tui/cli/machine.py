@@ -22,18 +22,15 @@ from usv_tui.clocks.lease_files import LeaseDirectory
 from usv_tui.clocks.target import MAY_LOCK, NEEDS_RIGHTS, lock_command
 from usv_tui.errors import UsvError
 from usv_tui.model import ClockHold, DeviceInfo, Reading, SensorInfo
-from usv_tui.seams import ClockController, TelemetrySource, Tier
-from usv_tui.telemetry.amd import AmdTelemetry
-from usv_tui.telemetry.identity import device_facts, find_telemetry, load_torch
-from usv_tui.telemetry.nvidia import NvmlTelemetry
+from usv_tui.seams import ClockController, Identity, TelemetrySource, Tier
+from usv_tui.telemetry.identity import device_facts, find_telemetry, load_torch, watch
 from usv_tui.telemetry.poller import LEARN_PERIOD_NS
 from usv_tui.timers import devices as accelerators
 from usv_tui.timesource import MonotonicTime, TimeSource
 from usv_tui.vendor.amd_smi import load_amdsmi
 from usv_tui.vendor.bounded import NoAnswer, within
-from usv_tui.vendor.kinds import Vendor
+from usv_tui.vendor.kinds import DIRECT, Access, Vendor
 from usv_tui.vendor.nvml import Nvml, pynvml_versions
-from usv_tui.vendor.restore import DIRECT, Access
 
 ANSWER_S = 10.0
 """How long one question may take before it counts as hanging."""
@@ -125,11 +122,9 @@ def _unmeasured(
     """A card that the drivers show and torch does not: its sensors and its clocks all the same."""
 
     def find(*_: object, **__: object) -> tuple[TelemetrySource, str]:
-        if card.kind == Vendor.AMD:
-            return AmdTelemetry(
-                card.pci or "", access.sysfs, clock
-            ), "amdgpu sysfs; torch has it not"
-        return NvmlTelemetry(card.uuid, access.nvml_library, clock), "NVML; torch has it not"
+        identity = Identity(vendor=card.kind, ordinal=card.index or 0, uuid=card.uuid, pci=card.pci)
+        source, how = watch(identity, access, clock)
+        return source, f"{how}; torch has it not"
 
     info, checks = _telemetry(ask, clock, find, card.uuid, {}, looks=FEW_LOOKS)
     title = f"{card.name} ({card.pci or card.uuid})"

@@ -17,24 +17,20 @@ from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo, DeviceInfo, Reason
 from usv_tui.seams import ClockController
 from usv_tui.timesource import MonotonicTime, TimeSource
-from usv_tui.vendor.kinds import Vendor
-from usv_tui.vendor.restore import (
-    DIRECT,
+from usv_tui.vendor import nvml
+from usv_tui.vendor.amdgpu import (
     LEVEL_FILE,
     LEVEL_PATTERN,
-    NVML_FUNCTION_NOT_FOUND,
-    NVML_LOST,
-    NVML_NO_PERMISSION,
-    NVML_NOT_SUPPORTED,
-    NVML_RIGHTS,
     TABLE_FILE,
-    Access,
     AmdCard,
-    NvmlDevice,
-    Restorer,
     Span,
-    VendorError,
+    kfd_ids,
+    kfd_processes,
 )
+from usv_tui.vendor.kinds import BACKENDS, DIRECT, Access, Vendor, VendorError, load
+from usv_tui.vendor.nvml import NvmlDevice
+from usv_tui.vendor.restore import Restorer
+from usv_tui.vendor.sysfs import RIGHTS
 
 AMD_GRID_MHZ = 5
 """AMD takes any whole MHz in its range; this is how finely it is offered."""
@@ -44,7 +40,6 @@ _FIRST_LOCKABLE = (7, 0)
 _VGPU = 2
 """NVML's virtualisation mode of a guest's virtual GPU."""
 _LOOK_NS = 100_000_000
-_AMD_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class HardwareClocks(ABC):
@@ -69,6 +64,10 @@ class HardwareClocks(ABC):
 
         Steps whose verb begins with `mem-` are for a memory lock only.
         """
+
+    @abstractmethod
+    def plan_reset(self) -> list[list[str]]:
+        """The steps that let the clocks go where nothing is on record."""
 
     @abstractmethod
     def lock(self, sm_mhz: int, mem_mhz: int | None = None) -> None:
@@ -147,7 +146,7 @@ class NvidiaClocks(HardwareClocks):
             concerns.append("a MIG instance shares its clock with the whole board")
         elif (device.ask("nvmlDeviceGetMigMode") or [0])[0] == 1:
             concerns.append("the board is divided (MIG): its clock is that of every instance")
-        concerns += _process_concern(self._compute_pids(device))
+        concerns += process_concern(self._compute_pids(device))
         allowed = has_capability(_CAP_SYS_ADMIN)
         reason = "" if allowed else "needs root (CAP_SYS_ADMIN)"
         if never := self._why_never(device):
@@ -211,6 +210,10 @@ class NvidiaClocks(HardwareClocks):
             actions=[["reset-sm"], ["mem-reset"]],
         )
 
+    def plan_reset(self) -> list[list[str]]:
+        """The core clock's."""
+        return [["reset-sm"]]
+
     def lock(self, sm_mhz: int, mem_mhz: int | None = None) -> None:
         """Lock the core clock; a refused memory lock is noted in `mem_refusal`.
 
@@ -227,28 +230,28 @@ class NvidiaClocks(HardwareClocks):
         try:
             self._device().call("nvmlDeviceSetMemoryLockedClocks", mem_mhz, mem_mhz)
         except VendorError as error:
-            is_older = error.code in {NVML_NOT_SUPPORTED, NVML_FUNCTION_NOT_FOUND}
+            is_older = error.code in {nvml.NOT_SUPPORTED, nvml.FUNCTION_NOT_FOUND}
             why = "this GPU or driver does not offer it" if is_older else str(error)
             self.mem_refusal = f"memory clock not locked: {why}"
 
     def _refused(self, error: VendorError, mhz: int) -> ClockRefused:
         """Why, by the driver's code; what to type only where rights are what is missing."""
         name, code = self.info.name, error.code
-        if code in NVML_RIGHTS:
-            where = "" if code == NVML_NO_PERMISSION else ", and outside a container's limits"
+        if code in nvml.RIGHTS:
+            where = "" if code == nvml.NO_PERMISSION else ", and outside a container's limits"
             return ClockRefused(
                 f"locking clocks needs root (CAP_SYS_ADMIN){where}",
                 f"type: {lock_command(self.info, mhz)}",
             )
-        if code == NVML_NOT_SUPPORTED:
+        if code == nvml.NOT_SUPPORTED:
             return ClockRefused(f"{name} does not lock its clocks here: {self._why_unsupported()}")
-        if code == NVML_FUNCTION_NOT_FOUND:
+        if code == nvml.FUNCTION_NOT_FOUND:
             return ClockRefused(f"{name}: this driver cannot lock clocks", "update the driver")
         if code in {2, 24}:
             steps = self.supported_mhz()
             known = f"it supports {steps[0]}-{steps[-1]} MHz" if steps else ""
             return ClockRefused(f"{name} does not take {mhz} MHz", known)
-        if code in NVML_LOST:
+        if code in nvml.LOST:
             return ClockRefused(f"{name} is lost: {error}", "it needs a reset or a reboot")
         return ClockRefused(f"{name} did not lock: {error} (NVML's code {code})")
 
@@ -313,8 +316,8 @@ class AmdClocks(HardwareClocks):
         table = card.table()
         limits = f", limits {table[0]}-{table[1]} MHz" if table else ""
         is_free = level == "auto"
-        concerns = _process_concern(self._compute_pids())
-        if (partition := _read_word(card, "current_compute_partition")) not in {"", "SPX"}:
+        concerns = process_concern(self._compute_pids())
+        if (partition := card.word("current_compute_partition")) not in {"", "SPX"}:
             concerns.append(f"partitions ({partition}) of one device share its clock")
         reason = self._missing(card)
         return ClockState(
@@ -339,19 +342,9 @@ class AmdClocks(HardwareClocks):
 
     def _compute_pids(self) -> list[int] | None:
         """Processes with memory on the device, from the kernel's compute driver."""
-        kfd = Path(self.access.sysfs) / "class/kfd/kfd"
-        gpu_id = _kfd_gpu_id(kfd, (self.info.pci or "").lower())
-        if gpu_id is None:
-            return None
-        pids = []
-        for file in kfd.glob(f"proc/*/vram_{gpu_id}"):
-            try:
-                used = int(file.read_text().strip() or 0)
-            except (OSError, ValueError):
-                continue
-            if used and file.parent.name.isdigit():
-                pids.append(int(file.parent.name))
-        return pids
+        sysfs = Path(self.access.sysfs)
+        ids = list(kfd_ids(sysfs, (self.info.pci or "").lower()))
+        return [pid for pid, _ in kfd_processes(sysfs, ids)] if ids else None
 
     def plan_undo(self) -> ClockUndo:
         """Level and limits as they read now.
@@ -376,6 +369,10 @@ class AmdClocks(HardwareClocks):
             actions=[["level", level, low, high]],
         )
 
+    def plan_reset(self) -> list[list[str]]:
+        """The level that a free card has."""
+        return [["level", "auto", "", ""]]
+
     def lock(self, sm_mhz: int, mem_mhz: int | None = None) -> None:
         """Cap the core clock; the memory clock is left alone (see `mem_refusal`).
 
@@ -399,7 +396,7 @@ class AmdClocks(HardwareClocks):
             except VendorError as error:
                 failures.append(f"{name}: {error}")
                 self._roll_back(card, *before)
-                if error.code in _AMD_RIGHTS:
+                if error.code in RIGHTS:
                     raise ClockRefused(
                         "locking clocks needs root and a writable /sys",
                         f"type: {lock_command(self.info, sm_mhz)}",
@@ -440,29 +437,6 @@ def _verify_cap(card: AmdCard, mhz: int) -> None:
         raise VendorError(errno.EIO, f"the upper limit reads {table[1]} MHz")
 
 
-def _read_word(card: AmdCard, name: str) -> str:
-    try:
-        return card.read(name)
-    except VendorError:
-        return ""
-
-
-def _kfd_gpu_id(kfd: Path, pci: str) -> str | None:
-    """The compute driver's id of a PCI device; None when it cannot be known."""
-    for node in sorted(kfd.glob("topology/nodes/*")):
-        try:
-            lines = (node / "properties").read_text().splitlines()
-            properties = dict(line.split(maxsplit=1) for line in lines if " " in line)
-            location, domain = int(properties["location_id"]), int(properties.get("domain", 0))
-            gpu_id = (node / "gpu_id").read_text().strip()
-        except (OSError, KeyError, ValueError):
-            continue
-        bus, slot = location >> 8, location & 0xFF
-        if f"{domain:04x}:{bus:02x}:{slot >> 3:02x}.{slot & 7}" == pci and gpu_id not in {"", "0"}:
-            return gpu_id
-    return None
-
-
 def has_capability(bit: int) -> bool:
     """True when this process has the Linux capability of this number."""
     try:
@@ -475,7 +449,7 @@ def has_capability(bit: int) -> bool:
     return os.geteuid() == 0
 
 
-def _process_concern(pids: Iterable[int] | None) -> list[str]:
+def process_concern(pids: Iterable[int] | None) -> list[str]:
     """A concern when processes that are not ours compute on the device.
 
     A pid that does not exist here belongs to another pid namespace, so it may be our own: that is
@@ -523,10 +497,9 @@ def controller_for(
     Raises:
         ClockRefused: a device whose clocks cannot be controlled, with the reason.
     """
-    if info.kind == Vendor.NVIDIA:
-        return NvidiaClocks(info, access)
-    if info.kind == Vendor.AMD:
-        return AmdClocks(info, access)
+    if info.kind in set(BACKENDS):
+        made: ClockController = load(BACKENDS[Vendor(info.kind)].controller)(info, access)
+        return made
     if info.kind == Vendor.SIM or info.simulated:
         if sim is None:
             raise ClockRefused(f"the simulated device {info.name} came without its clocks")

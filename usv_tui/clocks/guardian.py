@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from usv_tui.errors import ClockError, ClockRefused
-from usv_tui.vendor.restore import Access, Restorer, VendorError
+from usv_tui.vendor.kinds import Access, VendorError
+from usv_tui.vendor.restore import Restorer
 
 READY = b"ready\n"
 ARMED = b"armed\n"

@@ -9,20 +9,22 @@ import msgspec
 from usv_tui.errors import DeviceError, TelemetryError
 from usv_tui.model import DeviceInfo
 from usv_tui.seams import Identity
-from usv_tui.vendor.kinds import Vendor
+from usv_tui.vendor.amdgpu import LEVEL_FILE, gpu_devices
+from usv_tui.vendor.kinds import BACKENDS, DIRECT, Access, Vendor, load
 from usv_tui.vendor.nvml import Nvml, short_pci
-from usv_tui.vendor.restore import DIRECT, LEVEL_FILE, Access
+from usv_tui.vendor.sysfs import read_text
 
 MIN_PREFIX = 6
 """Shortest beginning of a UUID that may stand for it."""
 
 
 def list_devices(access: Access = DIRECT) -> list[DeviceInfo]:
-    """NVIDIA devices, then AMD ones; a device that we may not open is left out."""
-    return [*_list_nvidia(access), *_list_amd(access)]
+    """The devices of every vendor in turn; one that we may not open is left out."""
+    return [info for backend in BACKENDS.values() for info in load(backend.devices)(access)]
 
 
-def _list_nvidia(access: Access) -> list[DeviceInfo]:
+def nvidia_devices(access: Access) -> list[DeviceInfo]:
+    """The boards that NVML shows."""
     nvml = Nvml(access.nvml_library)
     try:
         nvml.open()
@@ -61,30 +63,24 @@ def _text(value: str | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _list_amd(access: Access) -> list[DeviceInfo]:
-    root = Path(access.sysfs) / "bus/pci/devices"
-    cards = [file.parent for file in sorted(root.glob(f"*/{LEVEL_FILE}"))]
-    amd = [card for card in cards if _word(card / "vendor") == "0x1002"]
-    return [_amd_info(index, card) for index, card in enumerate(amd)]
+def amd_devices(access: Access) -> list[DeviceInfo]:
+    """The cards of the amdgpu driver that have a performance level."""
+    cards = [
+        card for card in gpu_devices(Path(access.sysfs)).values() if (card / LEVEL_FILE).exists()
+    ]
+    return [_amd_info(index, card) for index, card in enumerate(cards)]
 
 
 def _amd_info(index: int, card: Path) -> DeviceInfo:
-    unique = _word(card / "unique_id")
+    unique = read_text(card / "unique_id")
     return DeviceInfo(
         uuid=f"GPU-{unique}" if unique else f"amd-{card.name}",
-        name=_word(card / "product_name") or f"AMD GPU {card.name}",
+        name=read_text(card / "product_name") or f"AMD GPU {card.name}",
         kind=Vendor.AMD,
         pci=card.name,
         driver="amdgpu",
         index=index,
     )
-
-
-def _word(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def select(text: str, devices: Sequence[DeviceInfo]) -> DeviceInfo:

@@ -20,14 +20,19 @@ import platformdirs
 from usv_tui.errors import ClockBusy, ClockError, ClockRefused
 from usv_tui.model import ClockUndo, DeviceInfo
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
-from usv_tui.vendor.kinds import Vendor
-from usv_tui.vendor.restore import PCI_PATTERN, UUID_PATTERN
+from usv_tui.vendor.kinds import PCI_PATTERN, UUID_PATTERN
+from usv_tui.vendor.restore import door
 
 SYSTEM_STATE = Path("/var/lib/usv-tui")
 MAX_BYTES = 64 * 1024
 GUARDIAN_WAIT_S = 3.0
 """How long to wait for the guardian of a run that has just died."""
 _POLL_NS = 50_000_000
+
+
+def _needs_pci(kind: str) -> bool:
+    found = door(kind)
+    return found is not None and bool(found.Undoer.NEEDS_PCI)
 
 
 class Owner(Enum):
@@ -269,7 +274,7 @@ class LeaseDirectory:
             and entry.undo.uuid == entry.uuid
             and entry.undo.kind == entry.kind
             and entry.undo.pci == entry.pci
-            and (entry.kind != Vendor.AMD or PCI_PATTERN.fullmatch(entry.pci or "") is not None)
+            and (not _needs_pci(entry.kind) or PCI_PATTERN.fullmatch(entry.pci or "") is not None)
         )
         if not is_consistent:
             raise ClockRefused(f"{self.path / name} contradicts itself", "remove it")

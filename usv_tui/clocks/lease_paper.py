@@ -11,7 +11,7 @@ import msgspec
 from usv_tui.clocks.guardian import Guardian
 from usv_tui.clocks.lease_files import Entry, LeaseDirectory
 from usv_tui.errors import ClockRefused
-from usv_tui.vendor.restore import Access
+from usv_tui.vendor.kinds import Access
 
 Arm = Callable[[Mapping[str, Any], Access, int, int, str], Guardian]
 """`guardian.arm`, or what stands in for it."""

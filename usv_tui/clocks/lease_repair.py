@@ -11,8 +11,8 @@ from usv_tui.clocks.lease_files import Entry, LeaseDirectory, Owner, owner_of
 from usv_tui.errors import ClockBusy, ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo
 from usv_tui.seams import ClockController
-from usv_tui.vendor.kinds import Vendor
-from usv_tui.vendor.restore import DIRECT, Access, Restorer
+from usv_tui.vendor.kinds import DIRECT, Access
+from usv_tui.vendor.restore import Restorer
 
 
 def settle_old(
@@ -190,10 +190,9 @@ def _reset_unrecorded(controller: HardwareClocks) -> str:
 
 
 def _plain_reset(controller: HardwareClocks) -> ClockUndo:
-    is_amd = controller.kind == Vendor.AMD
     return ClockUndo(
         uuid=controller.uuid,
         kind=controller.kind,
-        pci=(controller.info.pci or "").lower() if is_amd else controller.info.pci,
-        actions=[["level", "auto", "", ""]] if is_amd else [["reset-sm"]],
+        pci=controller.info.pci and controller.info.pci.lower(),
+        actions=controller.plan_reset(),
     )

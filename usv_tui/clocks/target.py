@@ -1,13 +1,11 @@
 """Which clock to lock at, and what to type where we may not."""
 
-import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from usv_tui.errors import ClockRefused, UsageError
 from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo
-from usv_tui.vendor.kinds import Vendor
-from usv_tui.vendor.restore import undo_command
+from usv_tui.vendor.restore import door
 
 PLAUSIBLE_MHZ = (10, 20_000)
 """Bounds for a device that does not list its clocks."""
@@ -104,20 +102,14 @@ def parse_target(
 
 def lock_command(info: DeviceInfo, mhz: int) -> str:
     """What somebody with root rights types to lock the core clock."""
-    if info.kind == Vendor.NVIDIA:
-        return f"sudo nvidia-smi -i {shlex.quote(info.uuid)} -lgc {mhz},{mhz}"
-    if info.kind == Vendor.AMD:
-        return f"sudo amd-smi set --gpu {info.pci} --clk-limit sclk max {mhz}"
-    return ""
+    found = door(info.kind)
+    return "" if found is None else str(found.lock_command(info, mhz))
 
 
 def unlock_command(info: DeviceInfo) -> str:
     """What somebody with root rights types to let the core clock go."""
-    if info.kind == Vendor.NVIDIA:
-        return undo_command(Vendor.NVIDIA, info.uuid, info.pci, [["reset-sm"]])
-    if info.kind == Vendor.AMD:
-        return f"sudo amd-smi reset --gpu {info.pci} --clocks"
-    return ""
+    found = door(info.kind)
+    return "" if found is None else str(found.unlock_command(info))
 
 
 def is_foreign(concerns: Sequence[str]) -> bool:

@@ -4,7 +4,6 @@ One read of the binary `gpu_metrics` table a look, hwmon and the DPM tables for 
 library, no init, no ABI: `amdsmi` is needed for none of it (see `vendor.amd_smi`).
 """
 
-import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,21 +17,18 @@ from usv_tui.telemetry.plausible import BUSY_PCT, EnergyWitness, sane_info
 from usv_tui.telemetry.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.timesource import MonotonicTime, TimeSource
 from usv_tui.vendor.amd_metrics import Metrics, MetricsError, decode
-from usv_tui.vendor.amdgpu import (
-    StarFile,
+from usv_tui.vendor.amdgpu import StarFile, find_device, first_mhz, kfd_ids, kfd_processes
+from usv_tui.vendor.kinds import Access, Vendor
+from usv_tui.vendor.processes import Others, foreign_pids
+from usv_tui.vendor.sysfs import (
+    GONE,
     SysFile,
-    find_device,
-    first_mhz,
+    hwmon_inputs,
     hwmon_limits,
-    hwmon_temperatures,
-    kfd_ids,
-    kfd_processes,
+    hwmon_of,
     label_of,
     read_text,
-    uevent,
 )
-from usv_tui.vendor.kinds import Vendor
-from usv_tui.vendor.processes import Others, foreign_pids
 
 STALE_NS = S
 """A table whose time stamp has not moved for so long is not a measurement any more."""
@@ -50,7 +46,6 @@ _FROM_METRICS = (
     "sm_mhz", "sm_mhz_min", "mem_mhz", "power_mw", "temp_c", "mem_temp_c", "energy_mj",
     "util_pct", "reasons", "throttle_ns.power", "throttle_ns.thermal", "throttle_ns.hw_thermal",
 )  # fmt: skip
-_GONE_ERRORS = (errno.ENODEV, errno.ENXIO, errno.ENOENT, errno.EIO)
 
 # Bits of the ASIC-independent throttle status, first and last, and the reason they stand for.
 _THROTTLE_BITS = (
@@ -123,7 +118,7 @@ class AmdTelemetry:
         self._device, self._found_by = find_device(self._sys, self._identity)
         self._status_file = self._open(self._device / "power/runtime_status")
         self._metrics_file = self._open(self._device / "gpu_metrics")
-        self._hwmon = next(iter(sorted((self._device / "hwmon").glob("hwmon*"))), None)
+        self._hwmon = hwmon_of(self._device)
         self._fallbacks = dict(self._find_fallbacks(self._hwmon))
         self._partition = self._text("current_compute_partition") or "SPX"
         self._whole = "" if self._partition == "SPX" else f"whole socket ({self._partition})"
@@ -191,11 +186,11 @@ class AmdTelemetry:
         return read_text(self._device / name)
 
     def _pci(self) -> str:
-        return uevent(self._device).get("PCI_SLOT_NAME", self._device.name)
+        return self._device.name
 
     def _find_fallbacks(self, hwmon: Path | None) -> Iterable[tuple[str, SysFile]]:
         """What hwmon and the DPM tables offer, by quantity; the first that opens is taken."""
-        labels = hwmon_temperatures(hwmon) if hwmon is not None else {}
+        labels = hwmon_inputs(hwmon, "temp") if hwmon is not None else {}
         wanted: list[tuple[str, Path | None, float]] = []
         if hwmon is not None:
             wanted = [
@@ -353,7 +348,7 @@ class AmdTelemetry:
             try:
                 file.read()
             except OSError as error:
-                if error.errno in _GONE_ERRORS:
+                if error.errno in GONE:
                     continue
             return True
         return False
@@ -467,6 +462,13 @@ class AmdTelemetry:
             self._board.absent("others", reason)
         else:
             self._board.put("others", Others.of(found, rows))
+
+
+def watch(
+    identity: Identity, access: Access, time_source: TimeSource | None, own_pids: Iterable[int]
+) -> AmdTelemetry:
+    """The telemetry of the card of this identity."""
+    return AmdTelemetry(identity, access.sysfs, time_source, own_pids)
 
 
 def _offered(metrics: Metrics) -> dict[str, str]:

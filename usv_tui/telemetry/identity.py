@@ -14,11 +14,9 @@ from typing import Any
 from usv_tui.errors import SensorGap, TelemetryOff
 from usv_tui.model import DeviceInfo, Reading
 from usv_tui.seams import Identity, TelemetrySource, Tier
-from usv_tui.telemetry.amd import AmdTelemetry
 from usv_tui.telemetry.host import HostTelemetry
-from usv_tui.telemetry.nvidia import NvmlTelemetry
 from usv_tui.timesource import TimeSource
-from usv_tui.vendor.kinds import Vendor
+from usv_tui.vendor.kinds import BACKENDS, DIRECT, Access, Vendor, load
 from usv_tui.vendor.nvml import silence_deprecation
 
 PROPERTIES = (
@@ -49,16 +47,21 @@ def load_torch() -> Any:
     return importlib.import_module("torch")
 
 
-def device_facts(ordinal: int, torch: Any = None) -> dict[str, Any]:
+FRAMEWORKS = {backend.framework: vendor for vendor, backend in reversed(BACKENDS.items())}
+"""Whose devices a kind of torch's are, for want of better knowledge: of two, the first."""
+
+
+def device_facts(ordinal: int, torch: Any = None, kind: str = "cuda") -> dict[str, Any]:
     """What identifies torch's device: its properties, and the driver's PCI address if they lack it.
 
     Call it where torch's devices live (the measuring thread or process): the driver answers for
     that process's visible devices and their order.
     """
     torch = torch or load_torch()
-    vendor = Vendor.AMD if getattr(getattr(torch, "version", None), "hip", None) else Vendor.NVIDIA
+    is_hip = kind == "cuda" and getattr(getattr(torch, "version", None), "hip", None)
+    vendor = Vendor.AMD if is_hip else FRAMEWORKS[kind]
     try:
-        properties = torch.cuda.get_device_properties(ordinal)
+        properties = getattr(torch, kind).get_device_properties(ordinal)
     except (AttributeError, RuntimeError):
         properties = None  # the driver may know the device's address all the same
     facts = properties_facts(properties, ordinal=ordinal, vendor=vendor)
@@ -71,6 +74,8 @@ def device_facts(ordinal: int, torch: Any = None) -> dict[str, Any]:
 
 def driver_pci(vendor: str, ordinal: int, library: str | None = None) -> str | None:
     """The PCI address of the driver's device, `dddd:bb:dd.f`; None when it cannot be had."""
+    if vendor not in _DRIVERS:
+        return None
     name, init, get, address = _DRIVERS[vendor]
     try:
         driver = ctypes.CDLL(library or name)
@@ -190,18 +195,31 @@ def find_telemetry(
     kind, _, number = device.partition(":")
     if kind == "cpu":
         return HostTelemetry(time_source=time_source), "the measured device is the CPU"
-    if kind != "cuda":
+    if kind not in FRAMEWORKS:
         why = f"no telemetry for device {device!r}"
         return NoTelemetry(why), why
     if facts is None:
         try:
-            facts = device_facts(int(number or 0))
+            facts = device_facts(int(number or 0), kind=kind)
         except Exception as error:  # noqa: BLE001  torch raises many kinds of things
             first = str(error).strip().split("\n", 1)[0]
             why = f"torch does not tell which GPU {device} is: {first}"
             return NoTelemetry(why), why
     identity = identity_from(facts)
-    if identity.vendor == Vendor.AMD:
-        source: TelemetrySource = AmdTelemetry(identity, sys_root, time_source, own_pids)
-        return source, "amdgpu sysfs"
-    return NvmlTelemetry(identity, library_path, time_source, own_pids), "NVML"
+    access = Access(str(sys_root), None if library_path is None else str(library_path))
+    return watch(identity, access, time_source, own_pids)
+
+
+def watch(
+    identity: Identity,
+    access: Access = DIRECT,
+    time_source: TimeSource | None = None,
+    own_pids: Iterable[int] = (),
+) -> tuple[TelemetrySource, str]:
+    """The telemetry of the device of an identity, and where it comes from."""
+    backend = BACKENDS.get(Vendor(identity.vendor)) if identity.vendor in set(Vendor) else None
+    if backend is None:
+        why = f"no telemetry for a device of {identity.vendor}"
+        return NoTelemetry(why), why
+    source: TelemetrySource = load(backend.telemetry)(identity, access, time_source, own_pids)
+    return source, backend.told_by

@@ -20,8 +20,9 @@ from usv_tui.seams import Identity, Tier
 from usv_tui.telemetry.plausible import EnergyWitness, sane_info
 from usv_tui.telemetry.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.timesource import MonotonicTime, TimeSource
-from usv_tui.vendor.kinds import Vendor
+from usv_tui.vendor.kinds import Access, Vendor
 from usv_tui.vendor.nvml import (
+    COMPUTE_PROCESSES,
     GPU_IS_LOST,
     INSUFFICIENT_SIZE,
     INVALID_ARGUMENT,
@@ -33,10 +34,10 @@ from usv_tui.vendor.nvml import (
     FieldBlock,
     Nvml,
     XidEvents,
+    nvml_code,
     short_pci,
 )
 from usv_tui.vendor.processes import Others, foreign_pids
-from usv_tui.vendor.restore import COMPUTE_PROCESSES, nvml_code
 
 _NEVER = {
     INVALID_ARGUMENT: "not known to this driver",
@@ -607,3 +608,10 @@ _FIELDS = (
     "throttle_ns.power", "throttle_ns.thermal", "throttle_ns.hw_thermal", "throttle_ns.brake",
     "others", "uncorrected", "xids",
 )  # fmt: skip
+
+
+def watch(
+    identity: Identity, access: Access, time_source: TimeSource | None, own_pids: Iterable[int]
+) -> NvmlTelemetry:
+    """The telemetry of the board of this identity."""
+    return NvmlTelemetry(identity, access.nvml_library, time_source, own_pids)

@@ -1,29 +1,44 @@
-"""The NVML library: loading it, starting it, and finding the handle of one given GPU in it.
+"""The NVML library: loading it, starting it, finding the handle of one given GPU, letting it go.
 
-Shared by telemetry and clock control. `pynvml` may be an old fork or the deprecated distribution
-of that name, the library may be missing or of another version than the driver, and its order of
-GPUs is not the framework's; each of these ends in one clear line.
+The one door for telemetry, clock control and the guardian; standard library only at import time.
+`pynvml` may be an old fork or the deprecated distribution of that name, the library may be missing
+or of another version than the driver, and its order of GPUs is not the framework's; each of these
+ends in one clear line.
 """
 
 import contextlib
 import ctypes
 import importlib
-import importlib.metadata
+import shlex
 import struct
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from usv_tui.errors import TelemetryError, TelemetryOff
-from usv_tui.seams import Identity
-from usv_tui.vendor.restore import nvml_code
+from usv_tui.vendor.kinds import Access, VendorError
+
+if TYPE_CHECKING:
+    from usv_tui.model import DeviceInfo
+    from usv_tui.seams import Identity
 
 INSTALL_HINT = "pip install nvidia-ml-py, and remove `pynvml` and `nvidia-ml-py3`"
 
 UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 1, 2, 3, 4
 NOT_FOUND, INSUFFICIENT_SIZE = 6, 7
 GPU_IS_LOST, RESET_REQUIRED = 15, 16
+FUNCTION_NOT_FOUND, UNKNOWN = 13, 999
+RIGHTS = frozenset({NO_PERMISSION, 17})
+"""NO_PERMISSION, and OPERATING_SYSTEM: a control group keeps us from the device."""
+LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED})
+
+COMPUTE_PROCESSES = (
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetComputeRunningProcesses_v2",
+)
+"""Newest first. The name without a version hides which one is missing."""
+
 
 _INIT_OFF = {
     NO_PERMISSION: ("no permission to use NVML", "in a container: start it with the GPU"),
@@ -41,6 +56,27 @@ _INIT_OFF = {
     28: ("no NVIDIA GPU found", ""),
 }
 MEMORY_TOLERANCE = 0.05
+
+
+def nvml_code(error: BaseException) -> int:
+    """The NVML return code behind whatever a binding raised; 999 for what is none of them.
+
+    A symbol that a library lacks comes as an NVMLError, as another exception of the binding, or as
+    an AttributeError where the binding itself lacks the function.
+    """
+    value = getattr(error, "value", None)
+    if isinstance(value, int):
+        return value
+    is_absent = isinstance(error, AttributeError) or "LibraryMismatch" in type(error).__name__
+    return FUNCTION_NOT_FOUND if is_absent else UNKNOWN
+
+
+def _vendor_error(error: Exception, what: str = "") -> VendorError:
+    code = nvml_code(error)
+    text = str(error).strip().split("\n", 1)[0] or type(error).__name__
+    if code == FUNCTION_NOT_FOUND:
+        text = "this driver is too old: it lacks the call"
+    return VendorError(code, f"{what}: {text}" if what else text)
 
 
 def silence_deprecation() -> None:
@@ -66,7 +102,7 @@ def load_pynvml(library_path: str | Path | None = None) -> Any:
         raise TelemetryOff(f"pynvml cannot be imported: {error}", INSTALL_HINT) from error
     if not all(hasattr(pynvml, name) for name in _NEEDED):
         raise TelemetryOff(f"unsuitable pynvml {pynvml_versions()}", INSTALL_HINT)
-    if library_path is not None:
+    if library_path is not None and getattr(pynvml.nvmlLib, "_name", None) != str(library_path):
         try:
             pynvml.nvmlLib = ctypes.CDLL(str(library_path))
         except OSError as error:
@@ -80,10 +116,12 @@ _NEEDED = ("_nvmlGetFunctionPointer", "nvmlDeviceGetFieldValues", "nvmlDeviceGet
 
 def pynvml_versions() -> str:
     """Which distributions put a module `pynvml` on the path."""
+    # Late: it brings much along, and the guardian needs this module without it.
+    metadata = importlib.import_module("importlib.metadata")
     found = []
     for name in ("nvidia-ml-py", "pynvml", "nvidia-ml-py3"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append(f"{name} {metadata.version(name)}")
     return ", ".join(found) or "of unknown origin"
 
 
@@ -120,7 +158,7 @@ class Nvml:
             with contextlib.suppress(Exception):
                 api.nvmlShutdown()
 
-    def find(self, identity: Identity) -> Any:
+    def find(self, identity: "Identity") -> Any:
         """The handle of exactly this device.
 
         By UUID, then by PCI address; by being the only one last. The names and memory sizes of
@@ -133,7 +171,7 @@ class Nvml:
         self._verify(handle, identity)
         return handle
 
-    def _handle(self, identity: Identity) -> Any:
+    def _handle(self, identity: "Identity") -> Any:
         api = self.api
         refusals = []
         for what, name in _names(identity):
@@ -186,7 +224,7 @@ class Nvml:
         except Exception:  # noqa: BLE001  a binding may raise anything
             return None
 
-    def _verify(self, handle: Any, identity: Identity) -> None:
+    def _verify(self, handle: Any, identity: "Identity") -> None:
         if self.is_mig(handle):
             return  # a slice's name and memory are not the board's
         name = self.ask("nvmlDeviceGetName", handle)
@@ -207,7 +245,150 @@ class Nvml:
         return bool(getattr(answer, "value", answer))
 
 
-def _names(identity: Identity) -> Iterable[tuple[str, str]]:
+class NvmlDevice:
+    """One NVIDIA device, by UUID; a MIG instance stands for the whole board."""
+
+    def __init__(self, uuid: str, library: str | None = None) -> None:
+        self._uuid = uuid
+        self._nvml = Nvml(library)
+        self._open()
+
+    def _open(self) -> None:
+        """Start the library and find the device, or find it once more.
+
+        Raises:
+            VendorError: with NVML's code; -1 where there is no usable library.
+        """
+        try:
+            self._nvml.open()
+        except TelemetryError as error:
+            is_told = error.__cause__ is not None and hasattr(error.__cause__, "value")
+            code = nvml_code(error.__cause__) if is_told and error.__cause__ is not None else -1
+            raise VendorError(code, str(error)) from error
+        api = self._nvml.api
+        try:
+            handle = api.nvmlDeviceGetHandleByUUID(self._uuid)
+            if self._uuid.startswith("MIG-"):
+                handle = api.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+        except Exception as error:
+            raise _vendor_error(error, self._uuid) from error
+        self._handle = handle
+
+    def call(self, name: str, *args: Any) -> Any:
+        """Call `nvmlDevice…(handle, *args)`; after a foreign shutdown initialise once more.
+
+        Raises:
+            VendorError: with NVML's code.
+        """
+        try:
+            return self._call(name, *args)
+        except VendorError as error:
+            if error.code != UNINITIALIZED:
+                raise
+        self._open()
+        return self._call(name, *args)
+
+    def _call(self, name: str, *args: Any) -> Any:
+        try:
+            return getattr(self._nvml.api, name)(self._handle, *args)
+        except Exception as error:
+            raise _vendor_error(error) from error
+
+    def ask(self, name: str, *args: Any) -> Any:
+        """The same for a getter: None when the device does not answer."""
+        try:
+            return self.call(name, *args)
+        except VendorError:
+            return None
+
+    def has(self, name: str) -> bool:
+        """True when the driver has this call; nothing is called."""
+        try:
+            return self._nvml.api._nvmlGetFunctionPointer(name) is not None  # noqa: SLF001
+        except Exception:  # noqa: BLE001  a binding may raise anything
+            return False
+
+    def compute_processes(self) -> list[Any] | None:
+        """The processes that compute on it; drivers before 510 know an older form of the call."""
+        for name in COMPUTE_PROCESSES:
+            if (rows := self.ask(name)) is not None:
+                return list(rows)
+        return None
+
+    def close(self) -> None:
+        """Balance the initialisation. Never raises: there is nobody to mend it."""
+        self._nvml.close()
+
+
+class Undoer:
+    """Lets the clocks of a board go: `reset-sm`, `mem-reset`."""
+
+    FINAL = RIGHTS | LOST | {NOT_SUPPORTED, FUNCTION_NOT_FOUND}
+    """Codes for which a second try is of no use."""
+    NEEDS_PCI = False
+
+    def __init__(self, uuid: str, pci: str | None, access: Access) -> None:  # noqa: ARG002  by UUID
+        self._uuid = uuid
+        self._library = access.nvml_library
+        self._opened: NvmlDevice | None = None
+
+    @staticmethod
+    def knows(action: Sequence[str]) -> bool:
+        """True for a step that is understood."""
+        return list(action) in (["reset-sm"], ["mem-reset"])
+
+    def prepare(self) -> None:
+        """Find the device.
+
+        Raises:
+            VendorError: it could not be undone from here.
+        """
+        self._device()
+
+    def _device(self) -> NvmlDevice:
+        if self._opened is None:
+            self._opened = NvmlDevice(self._uuid, self._library)
+        return self._opened
+
+    def step(self, action: Sequence[str]) -> Callable[[], None]:
+        """What carries a step out."""
+        if action[0] == "mem-reset":
+            return self._reset_memory
+        return lambda: self._device().call("nvmlDeviceResetGpuLockedClocks")
+
+    def _reset_memory(self) -> None:
+        try:
+            self._device().call("nvmlDeviceResetMemoryLockedClocks")
+        except VendorError as error:
+            # A board that cannot lock its memory clock cannot have it locked either.
+            if error.code not in {NOT_SUPPORTED, FUNCTION_NOT_FOUND}:
+                raise
+
+    def close(self) -> None:
+        """Release the library."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def undo_command(uuid: str, pci: str | None, actions: Sequence[Sequence[str]]) -> str:  # noqa: ARG001  one form for all
+    """The shell line that does what `actions` say."""
+    verbs = {action[0] for action in actions if action}
+    flags = ["-rgc"] + (["-rmc"] if "mem-reset" in verbs else [])
+    return "; ".join(f"sudo nvidia-smi -i {shlex.quote(uuid)} {flag}" for flag in flags)
+
+
+def lock_command(info: "DeviceInfo", mhz: int) -> str:
+    """What somebody with root rights types to lock the core clock."""
+    return f"sudo nvidia-smi -i {shlex.quote(info.uuid)} -lgc {mhz},{mhz}"
+
+
+def unlock_command(info: "DeviceInfo") -> str:
+    """What somebody with root rights types to let the core clock go."""
+    return undo_command(info.uuid, info.pci, [["reset-sm"]])
+
+
+def _names(identity: "Identity") -> Iterable[tuple[str, str]]:
     if identity.uuid:
         uuid = identity.uuid
         if uuid.startswith(("GPU-", "MIG-")):
