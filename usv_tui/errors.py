@@ -15,6 +15,8 @@ UsvError
     └── DeviceLost     -  the device is gone: its numbers end here
 """
 
+import difflib
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -29,6 +31,12 @@ class ExitCode(IntEnum):
     CLOCKS_NOT_RESTORED = 5
     INCONCLUSIVE = 6
     CLOCKS_REFUSED = 7
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """`did you mean X?` for a word that is like one of the known ones; else an empty string."""
+    like = difflib.get_close_matches(word, list(known), 1, 0.6)
+    return f"did you mean {like[0]}?" if like else ""
 
 
 class UsvError(Exception):

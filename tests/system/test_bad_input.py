@@ -110,9 +110,9 @@ def test_a_bad_option_is_one_clear_line(program, arguments, code, words):
     assert words in complaint(program.run("good.py", *CPU, *arguments), code)
 
 
-def test_without_a_file_it_says_what_it_wants(program):
-    """`usv-tui` alone asks for a file and names the demo."""
-    assert complaint(program.run(), 2) == (
+def test_options_without_a_file_say_what_is_wanted(program):
+    """A file, or the demo."""
+    assert complaint(program.run("--headless"), 2) == (
         "usv-tui: which benchmark file? (usv-tui FILE, or usv-tui demo)"
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import usv_tui
+from usv_tui.cli import starter
 
 ROOT = Path(usv_tui.__file__).parents[1]
 pytest.importorskip("hatchling")
@@ -40,6 +41,7 @@ def test_a_wheel_is_whole(wheel):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"usv_tui"}
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "usv_tui").rglob("*.py")}
     assert sources <= set(names)
+    assert {f"usv_tui/suites/{name}.py" for name in starter.SHIPPED} <= set(names)
 
 
 def test_a_wheel_measures_outside_the_checkout(wheel, tmp_path):

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from usv_tui import __version__, descriptors, plain
 from usv_tui.cli import options
-from usv_tui.errors import ClockRefused, ExitCode, SuiteError, UsageError, UsvError
+from usv_tui.errors import ClockRefused, ExitCode, SuiteError, UsageError, UsvError, closest
 
 HEADLESS_MAX_TIME_S = 10.0
 _LATE = (
@@ -113,8 +113,15 @@ def _run(argv: list[str]) -> int:
     if "--version" in argv:
         _print(f"usv-tui {__version__}")
         return int(ExitCode.OK)
+    if not argv:
+        from usv_tui.cli import welcome
+
+        _print(welcome.text())
+        return int(ExitCode.OK)
     if argv and Path(argv[0]).suffix == ".usv":
         return _show("show", argv)
+    if argv and not argv[0].startswith("-"):
+        _check_file(argv[0])  # before its arguments: it may be a command that was misspelt
     return _start(options.run_parser().parse_args(argv))
 
 
@@ -150,9 +157,7 @@ def _check_file(name: str) -> None:
     """What can be told of a benchmark file without running it."""
     path = Path(name)
     if not name or not path.exists():
-        raise SuiteError(
-            f"{name or repr(name)}: no such file", "give the path of a Python file with benchmarks"
-        )
+        raise SuiteError(f"{name or repr(name)}: no such file", _meant(path, name))
     if path.is_dir():
         raise SuiteError(f"{name} is a directory", "give one of its Python files")
     try:
@@ -167,6 +172,17 @@ def _check_file(name: str) -> None:
         ) from None
     except ValueError as error:
         raise SuiteError(f"{name} is not a Python file: {error}") from None
+
+
+def _meant(path: Path, name: str) -> str:
+    """The command or the file that a wrong name may stand for."""
+    if not path.suffix and (like := closest(name, options.COMMANDS)):
+        return f"{like} usv-tui --help lists the commands"
+    try:
+        beside = [p.name for p in path.parent.iterdir() if p.suffix in (".py", ".usv")]
+    except OSError:
+        beside = []
+    return closest(path.name, beside) or "give the path of a Python file with benchmarks"
 
 
 def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> int:
@@ -683,6 +699,13 @@ def _show(verb: str, argv: list[str]) -> int:
     return replay.run(args, verb, as_table)
 
 
+def _init(argv: list[str]) -> int:
+    from usv_tui.cli import starter
+
+    _print(starter.write(starter.parser().parse_args(argv)))
+    return int(ExitCode.OK)
+
+
 def _compare(argv: list[str]) -> int:
     from usv_tui.cli import compare
 
@@ -766,6 +789,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "export": _export,
     "replay": partial(_show, "replay"),
     "watch": partial(_show, "watch"),
+    "init": _init,
     "compare": _compare,
     "history": _history,
     "demo": _demo,

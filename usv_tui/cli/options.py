@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from usv_tui import plain
-from usv_tui.errors import UsageError
+from usv_tui.errors import UsageError, closest
 
 COMMANDS = (
-    *("list", "export", "compare", "history", "replay", "watch"),
+    *("list", "init", "export", "compare", "history", "replay", "watch"),
     *("demo", "doctor", "clocks", "lie"),
 )
 
@@ -22,6 +22,7 @@ EXPORTS = (
 _EPILOG = """\
 commands:
   usv-tui FILE                 time the benchmarks of FILE on the screen (or headless)
+  usv-tui init [NAME]          a commented benchmark file to start from, or a shipped one
   usv-tui list FILE            what FILE would time, and what it would not, and why
   usv-tui demo [SCENARIO]      the same screen on a simulated GPU (demo --list)
   usv-tui lie FILE             what timing without synchronising would have told
@@ -45,8 +46,11 @@ class Parser(argparse.ArgumentParser):
     """Raises `UsageError` instead of leaving the process."""
 
     def error(self, message: str) -> NoReturn:
-        """One line with what is wrong and where to read more."""
-        raise UsageError(message, f"{self.prog} --help")
+        """One line with what is wrong, what was perhaps meant, and where to read more."""
+        known = self._option_string_actions
+        words = (word.partition("=")[0] for word in message.split() if word.startswith("--"))
+        meant = next((closest(word, known) for word in words if word not in known), "")
+        raise UsageError(message, f"{meant} {self.prog} --help".lstrip())
 
 
 _LONGEST_S = 1e9

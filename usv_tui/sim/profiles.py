@@ -7,7 +7,7 @@ constants of the class of card that the name says, sensors as such boards are kn
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from usv_tui.errors import UsageError
+from usv_tui.errors import UsageError, closest
 from usv_tui.vendor.kinds import Vendor
 
 
@@ -315,4 +315,5 @@ def find_card(key: str) -> Card:
     try:
         return CARDS[key]
     except KeyError:
-        raise UsageError(f"no simulated card {key!r}", f"there are: {', '.join(CARDS)}") from None
+        known = f"{closest(key, CARDS)} there are: {', '.join(CARDS)}".lstrip()
+        raise UsageError(f"no simulated card {key!r}", known) from None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from usv_tui.errors import UsageError
+from usv_tui.errors import UsageError, closest
 from usv_tui.model import Verdict
 from usv_tui.sim.machine import Neighbour
 from usv_tui.sim.odd_scenarios import ODD
@@ -290,7 +290,8 @@ def find_scenario(name: str) -> Scenario:
     try:
         return SCENARIOS[name]
     except KeyError:
-        raise UsageError(f"no scenario {name!r}", f"there are: {', '.join(SCENARIOS)}") from None
+        known = f"{closest(name, SCENARIOS)} there are: {', '.join(SCENARIOS)}".lstrip()
+        raise UsageError(f"no scenario {name!r}", known) from None
 
 
 def parse_spec(text: str) -> tuple[str, str]:
