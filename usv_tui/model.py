@@ -138,6 +138,8 @@ class Benchmark:
     cache: CacheMode | None = None
     stream: Any = None
     """The stream that does the work, where it is not the current one (CUDA and ROCm)."""
+    inputs: Callable[[], Any] | None = None
+    """Draws a fresh set of arguments for the callable; None: it takes none."""
 
 
 NO_BENCHMARK = "no benchmark: "

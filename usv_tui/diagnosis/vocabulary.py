@@ -38,6 +38,11 @@ BADGES: Mapping[str, str] = {
     "host only": "host only",
     "host clock waits": "waits",
     "asynchronous library": "asynchronous?",
+    "inputs fixed": "inputs fixed",
+    "nothing written": "nothing written",
+    "faster again": "keeps results",
+    "unfinished result": "unfinished",
+    "lazy result": "lazy",
 }
 """A word or two for the row, by code; a code that is not here is its own badge."""
 SILENT = frozenset(
@@ -49,6 +54,13 @@ SILENT = frozenset(
 def badge_of(code: str) -> str:
     """What a row shows of a notice; empty for nothing."""
     return "" if code in SILENT else BADGES.get(code, code)
+
+
+DISBELIEVED = (
+    *("work outside the stream", "faster than roofline", "nothing written", "faster again"),
+    *("unfinished result", "lazy result"),
+)
+"""Codes under which a row's time is no time of its work: it has no ratio."""
 
 
 class Finding(NamedTuple):

@@ -17,10 +17,12 @@ import msgspec
 
 from usv_tui import plain
 from usv_tui.copies import leave_if_copy
-from usv_tui.diagnosis.checks import failure_kind, vet_result
+from usv_tui.diagnosis.checks import BenchFault, failure_kind, vet_result
 from usv_tui.diagnosis.difference import difference, hint
 from usv_tui.diagnosis.growth import LOADED
+from usv_tui.diagnosis.vocabulary import BADGES
 from usv_tui.engine.attendant import Attendant
+from usv_tui.engine.audit import Auditor, Subject, Wrong
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
 from usv_tui.engine.imports import Imports
 from usv_tui.engine.pace import Pace
@@ -68,6 +70,7 @@ from usv_tui.records import (
     State,
     Timing,
 )
+from usv_tui.suite import values
 from usv_tui.suite.rows import Built, assemble
 from usv_tui.timers.cache import Flusher, rotation_badge
 from usv_tui.timers.wall import Failure, Slot, Timer, beside
@@ -98,6 +101,8 @@ _LONG_ROUND_NS = NS_PER_S // 10
 """Between the windows of a longer round there is time for commands, limits and the screen."""
 _CALIBRATION_S = 30.0
 """Rows whose turn comes later than this are taken to cost what their first call did."""
+_AUDIT_SHARE = 0.1
+"""Of the time that is left, which one round of looks takes at most."""
 _COOL_LIMIT_NS = 120 * NS_PER_S
 _FATAL_WORDS = (
     "illegal memory access",
@@ -123,6 +128,8 @@ class Row:
         self.name = benchmark.name if control_of is None else f"{benchmark.name} (control)"
         self.slot: Slot | None = None
         self.check: Callable[[Any, Any], object] | None = None
+        self.subject: Subject | None = None
+        """What is audited of it; None: nothing can be."""
         self.rotated: list[Sequence[object]] = []
         """The sets of inputs that it takes in turn."""
         self.n = 0
@@ -231,6 +238,7 @@ class Runner:
         """Time of samples that were taken before measuring began."""
         self._limit_ns: int | None = None
         """When the present phase is over."""
+        self._auditor = Auditor(timer, self._time.now_ns, self._wait, config.seed)
 
     # -- the whole run
 
@@ -313,6 +321,7 @@ class Runner:
             del result
         self._check_results(results)
         results.clear()
+        self._tell_fixed_inputs()
         most_s = self._config.max_time_s
         budget_s = _CALIBRATION_S if most_s is None else most_s / 2
         until_ns = self._time.now_ns() + round(budget_s * NS_PER_S)
@@ -377,6 +386,9 @@ class Runner:
             row.check = built.check
             row.rotated = [rotation.items for rotation in built.rotations]
             slot = self._make_slot(row, built)
+            row.subject = Subject(slot, built.inputs, built.check)
+            self._auditor.meet(row.subject)
+            before = self._inputs_before(row)
             if self._where is not None:
                 self._where.meet(row.bench, row.name, built.fn)
             leave_if_copy()
@@ -394,6 +406,9 @@ class Runner:
             return None
         row.slot = slot
         self._mend([slot])
+        self._keep_inputs(row, built, before)
+        if row.subject is not None:
+            row.subject.is_watched = bool(values.places(first.result))
         self._unsampled.add(row.bench)
         row.cost_ns = round(first.seconds * NS_PER_S)
         row.first_call = Samples(
@@ -720,12 +735,17 @@ class Runner:
             self._state(row, RowState.RUNNING)
         if (self._left_ns() or _LOOK_AGAIN_NS) >= _LOOK_AGAIN_NS:
             self._look_again()
+        self._audit()
         gc.collect()
         gc.freeze()
         gc.disable()
         self._gate.man()
+        is_last_due = limit_s is not None
         while not self._stop_reason:
-            if self._is_over_time(began_ns) or not self._has_time_for_any():
+            if is_last_due and self._is_nearly_over():
+                is_last_due = False
+                self._audit(is_final=True)
+            elif self._is_over_time(began_ns) or not self._has_time_for_any():
                 self._stop_reason = f"max time {limit_s:g} s"
             elif not self._schedule.size:
                 self._idle()
@@ -736,6 +756,8 @@ class Runner:
         if self._is_over_time(began_ns) or self._has_all_iters():
             self._drain(wait=True)
             self._attend(is_final=True)
+        if limit_s is None and self._has_all_iters():
+            self._audit(is_final=True)
 
     def _is_over_time(self, began_ns: int) -> bool:
         limit = self._config.max_time_s
@@ -786,6 +808,8 @@ class Runner:
             self._run_block()
             self._drain(wait=False)
             self._attend()
+            if self._is_measuring and self._auditor.is_due(self._time.now_ns()):
+                self._audit()
         now_ns = self._time.now_ns()
         if now_ns - self._collected_ns > _COLLECT_NS:
             self._collected_ns = now_ns
@@ -801,6 +825,103 @@ class Runner:
             row = None if bench is None else self._rows[bench]
             is_over = bool(evidence.get("withdrawn"))
             self._note(code, row, evidence, level="info" if is_over or code == LOADED else "warn")
+
+    # -- whether rows do their work
+
+    def _wait(self, ns: int) -> None:
+        self._time.wait(threading.Event(), ns)
+
+    def _inputs_before(self, row: Row) -> list[Any] | None:
+        """What a row's inputs are before its first call, to see whether it changes them."""
+        inputs = row.subject.inputs if row.subject is not None else None
+        return None if inputs is None else values.clone(inputs.sets)
+
+    def _keep_inputs(self, row: Row, built: Built, before: list[Any] | None) -> None:
+        """A callable that changes its arguments is handed them anew before each call."""
+        inputs, slot = built.inputs, row.slot
+        if inputs is None or before is None or slot is None or values.equal(inputs.sets, before):
+            return
+        inputs.put_back_always(before)
+        own = slot.reset
+
+        def put_back() -> None:
+            inputs.put_back()
+            if own is not None:
+                own()
+
+        slot.fn, slot.reset = inputs.call, put_back
+        slot.set_refill(0)
+        self._note("inputs restored", row, {"badge": False})
+
+    def _tell_fixed_inputs(self) -> None:
+        """Rows whose results are checked on the same inputs throughout."""
+        for row in self._rows:
+            subject = row.subject
+            if subject is not None and subject.check is not None and subject.inputs is None:
+                self._note("inputs fixed", row, {"badge": BADGES["inputs fixed"]})
+
+    def _audit(self, *, is_final: bool = False) -> None:
+        """Look at the rows' results and times in windows that nobody counts."""
+        auditor, rows = self._auditor, self._live_rows()
+        self._drain(wait=True)
+        most_ns = self._time.now_ns() + (self._left_ns() or NS_PER_S * 10) * _AUDIT_SHARE
+        for row in rows:
+            subject = row.subject
+            is_late = not is_final and self._time.now_ns() > most_ns
+            if subject is None or is_late or not self._has_time_to_audit(row):
+                continue
+            missing = auditor.missing(subject) if is_final or not auditor.looks else 1
+            for _ in range(missing):
+                if row.is_failed or not self._audit_row(row, subject, rows):
+                    break
+        auditor.plan()
+        if is_final and auditor.looks:
+            evidence = {"looks": auditor.looks, "seconds": auditor.spent_ns / NS_PER_S}
+            self._note("audited", None, {**evidence, "badge": False})
+
+    def _is_nearly_over(self) -> bool:
+        left_ns = self._left_ns()
+        return left_ns is not None and left_ns < self._auditor.last_ns(len(self._live_rows()))
+
+    def _has_time_to_audit(self, row: Row) -> bool:
+        """A slow row is looked at only while a call of it is a small part of the run."""
+        now_ns, left_ns = self._time.now_ns(), self._left_ns()
+        if left_ns is not None and left_ns < 5 * row.per_call_ns:
+            return False
+        return not row.is_slow or row.cost_ns * 5 < (now_ns - self._began_ns) / 10
+
+    def _audit_row(self, row: Row, subject: Subject, rows: Sequence[Row]) -> bool:
+        """Look once; False when there is nothing more to look for."""
+        assert row.slot is not None
+        subject.slot = row.slot
+        base = next(
+            (
+                r.subject
+                for r in rows
+                if r.benchmark.is_baseline
+                and r.control_of is None
+                and r.benchmark.group == row.benchmark.group
+                and r is not row
+                and r.subject is not None
+                and (r.subject.inputs is None) == (subject.inputs is None)
+            ),
+            None,
+        )
+        if not self._auditor.can_tell(subject, base):
+            return False
+        self._enter(row)
+        found, failure = self._auditor.look(subject, base)
+        self._enter(None)
+        self._drain(wait=True)
+        for said in found:
+            if isinstance(said, Wrong):
+                self._fail(row, BenchFault(said.code, f"{said.code}: {said.message}"))
+            else:
+                code, evidence = said
+                self._note(code, row, {**evidence, "badge": BADGES[code]}, level="error")
+        if failure is not None:
+            self._on_failure(failure)
+        return failure is None
 
     def _run_block(self) -> None:
         schedule = self._schedule

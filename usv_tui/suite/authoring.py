@@ -48,6 +48,7 @@ class Definition:
     check: Callable[[Any, Any], object] | None
     inner: int | None
     cache: CacheMode | None
+    inputs: Callable[..., Any] | None = None
     sets: int = 0
     """Sets of inputs to rotate through, where `cache` tells how many."""
     mistake: str = ""
@@ -78,6 +79,7 @@ def benchmark(
     check: Callable[[Any, Any], object] | None = None,
     inner: int | None = None,
     cache: CacheMode | str | None = None,
+    inputs: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -97,12 +99,14 @@ def benchmark(
     check: Callable[[Any, Any], object] | None = None,
     inner: int | None = None,
     cache: CacheMode | str | None = None,
+    inputs: Callable[..., Any] | None = None,
     **unknown: object,
 ) -> F | Callable[[F], F]:
     """Declare a function as a factory of timed callables; the function itself stays as it is.
 
     The factory is called untimed, once a row, with that row's parameters and with `device` ("cuda",
-    "cuda:1", "cpu") where it takes them, and returns the callable of no arguments to be timed.
+    "cuda:1", "cpu") where it takes them, and returns the callable of no arguments (or of
+    `inputs`) to be timed.
     That callable may carry attributes `setup`, `reset`, `check` and `stream`, which then stand
     before the options of the same name.
 
@@ -121,12 +125,15 @@ def benchmark(
         setup: called once after the factory, untimed.
         reset: called before every sample, untimed; a window then holds one call unless `inner`
             says otherwise.
-        check: called once, untimed, with a row's result and its baseline's: False or an exception
-            fails the row.
+        check: called untimed, at the start and at random moments of the run, with a row's result
+            and its baseline's on the same inputs: False or an exception fails the row.
         inner: calls in one window; never overridden.
         cache: warm, cold (flushed before each sample) or rotating, whatever the run's default is.
             `rotating(n)` calls the factory n times and its callables in turn, unless the factory
             itself rotates through n sets.
+        inputs: draws one fresh set of arguments (a tuple, or a single value), likewise; the
+            returned callable then takes them. Several sets are handed out in turn, and renewed
+            between windows, so that a result that was kept is found out.
         unknown: an option that makes no sense, or that there is not, costs this benchmark alone:
             it is refused, with the reason, when the file is loaded.
 
@@ -156,6 +163,7 @@ def benchmark(
             check=check,
             inner=inner,
             cache=_cache_mode(cache),
+            inputs=inputs,
             sets=_sets(cache),
             mistake=mistake,
         )
@@ -170,7 +178,7 @@ def _mistakes(options: Mapping[str, Any]) -> Iterator[str]:
     for option in ("name", "group"):
         if options[option] is not None and not _is_text(options[option]):
             yield _mistake(option, options, "give a text")
-    for option in ("setup", "reset", "check"):
+    for option in ("setup", "reset", "check", "inputs"):
         if options[option] is not None and not callable(options[option]):
             yield _mistake(option, options, "give a function")
     inner = options["inner"]
@@ -182,6 +190,8 @@ def _mistakes(options: Mapping[str, Any]) -> Iterator[str]:
     cache = options["cache"]
     if cache is not None and _cache_mode(cache) is None:
         yield _mistake("cache", options, f"one of {', '.join(_CACHE_MODES)}, rotating(n)")
+    if options["inputs"] is not None and _sets(cache):
+        yield f"cache={plain.value(cache)} (inputs are rotated already)"
     known = sorted(options.keys() - {"factory", "unknown"})
     for option in options["unknown"]:
         near = difflib.get_close_matches(option, known, 1)

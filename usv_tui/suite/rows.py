@@ -5,8 +5,6 @@ import functools
 import inspect
 import itertools
 import math
-import random
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from usv_tui import plain
 from usv_tui.errors import SuiteError, one_line
 from usv_tui.model import Benchmark
 from usv_tui.suite.authoring import ROTATIONS, Definition, Rotation, location
+from usv_tui.suite.inputs import Inputs, seed_generators
 
 DEVICE = "device"
 """The argument by which a factory is told its device; no parameter may have this name."""
@@ -63,6 +62,8 @@ class Built(NamedTuple):
     stream: Any
     rotations: tuple[Rotation[Any], ...]
     """Sets of inputs that were made for it, for its cache badge."""
+    inputs: Inputs | None = None
+    """Its fresh inputs, where its file has a factory of them."""
 
 
 def assemble(row: Benchmark, device: str, seed: int = 0) -> Built:
@@ -83,25 +84,17 @@ def assemble(row: Benchmark, device: str, seed: int = 0) -> Built:
         setup = own.get("setup", row.setup)
         if setup is not None:
             setup()
+        inputs = None if row.inputs is None else Inputs(row.inputs, fn, seed)
     finally:
         ROTATIONS.reset(token)
     return Built(
-        fn,
+        fn if inputs is None else inputs.call,
         own.get("reset", row.reset),
         own.get("check", row.check),
         own.get("stream", row.stream),
         tuple(made),
+        inputs,
     )
-
-
-def seed_generators(seed: int) -> None:
-    """Seed the generators that a benchmark draws its inputs from, where they are loaded."""
-    random.seed(seed)
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None:
-        numpy.random.seed(seed % (1 << 32))
-    if hasattr(torch, "manual_seed"):
-        torch.manual_seed(seed)  # type: ignore[union-attr]
 
 
 def not_a_function(function: Callable[..., Any]) -> str:
@@ -436,6 +429,7 @@ def to_benchmark(row: Row, device: str, build: Callable[[str], Callable[[], obje
         check=_bound(definition.check, row, device, "check", given=2),
         inner=definition.inner,
         cache=definition.cache,
+        inputs=_bound(definition.inputs, row, device, "inputs"),
     )
 
 

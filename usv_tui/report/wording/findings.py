@@ -156,5 +156,31 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"{e['library']} is loaded: its calls return before their work is done, and the host's "
         f"clock does not wait for it; call {e['call']} in fn"
     ),
+    "inputs fixed": lambda _: (
+        "every call has the same inputs, so a result that is kept is not found out by its values: "
+        "give inputs="
+    ),
+    "inputs restored": lambda _: (
+        "the callable changes its arguments: they are put back, untimed, before each call"
+    ),
+    "nothing written": lambda _: (
+        "NOT BELIEVABLE: its result was overwritten before a timed call, and the call left it so: "
+        "it did no work"
+    ),
+    "faster again": lambda e: (
+        f"NOT BELIEVABLE: {_us(e['fresh_ns'])} on fresh inputs and {_us(e['again_ns'])} on the "
+        f"same ones again ({e['looks']} looks): it keeps results"
+    ),
+    "unfinished result": lambda _: (
+        "NOT BELIEVABLE: its result still changes after the timed window: the work goes on in a "
+        "thread, another stream or a pool"
+    ),
+    "lazy result": lambda _: (
+        "NOT BELIEVABLE: what it returns is worked out when it is read, after the timed window"
+    ),
+    "audited": lambda e: (
+        f"{e['looks']} look(s) at results and times outside the timed windows took "
+        f"{float(e['seconds']):.3g} s"
+    ),
 }
 """A line for each code that has none elsewhere, for the room that words notices."""

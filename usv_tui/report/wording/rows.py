@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from usv_tui import plain
-from usv_tui.diagnosis.vocabulary import BADGES
+from usv_tui.diagnosis.vocabulary import BADGES, DISBELIEVED
 from usv_tui.model import Answer, ClockHold, ClockState, Ratio
 
 if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
     from usv_tui.session.snapshot import RowView
 
-INVALID = (BADGES["work outside the stream"], BADGES["faster than roofline"])
+INVALID = tuple(BADGES[code] for code in DISBELIEVED)
 """Badges under which a row's time is no time of its work."""
 MEAN_ALONE = ("stalls", "starved")
 """Causes for which a sample is in no statistic but the mean."""
