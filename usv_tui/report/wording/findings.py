@@ -160,9 +160,6 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         "every call has the same inputs, so a result that is kept is not found out by its values: "
         "give inputs="
     ),
-    "inputs restored": lambda _: (
-        "the callable changes its arguments: they are put back, untimed, before each call"
-    ),
     "nothing written": lambda _: (
         "NOT BELIEVABLE: its result was overwritten before a timed call, and the call left it so: "
         "it did no work"
@@ -177,10 +174,6 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "lazy result": lambda _: (
         "NOT BELIEVABLE: what it returns is worked out when it is read, after the timed window"
-    ),
-    "audited": lambda e: (
-        f"{e['looks']} look(s) at results and times outside the timed windows took "
-        f"{float(e['seconds']):.3g} s"
     ),
 }
 """A line for each code that has none elsewhere, for the room that words notices."""

@@ -22,6 +22,13 @@ def _others(e: Mapping[str, Any]) -> str:
 
 _SENTENCES: dict[str, Words] = {
     **SENTENCES,
+    "inputs restored": lambda _: (
+        "the callable changes its arguments: they are put back, untimed, before each call"
+    ),
+    "audited": lambda e: (
+        f"{e['looks']} look(s) at results and times outside the timed windows took "
+        f"{float(e['seconds']):.3g} s"
+    ),
     "telemetry lost": lambda e: f"telemetry lost (the timing goes on): {e.get('reason', '')}",
     "telemetry recovered": lambda _: "telemetry is back",
     "telemetry stalled": lambda e: f"telemetry stalled: {e.get('reason', 'a call hangs')}",
