@@ -5,13 +5,12 @@ UsvError
 │   └── SuiteError     2  the benchmark file
 ├── DeviceError        3  no such device
 │   └── TimerError     3  the timer that was asked for cannot be had here
-├── WorkerLost         4  the measuring process or thread died
 ├── ClockError         5  clocks could not be restored
 │   ├── ClockRefused   7  the driver or the rights say no; nothing was changed
 │   └── ClockBusy      7  somebody else holds the lease; nothing was changed
 └── TelemetryError     -  a sensor layer; never ends a run
     ├── SensorGap      -  transient: ask again
-    ├── TelemetryOff   -  off until the user asks again
+    ├── TelemetryOff   -  off for the rest of the run
     └── DeviceLost     -  the device is gone: its numbers end here
 """
 
@@ -72,12 +71,6 @@ class DeviceError(UsvError):
 
 class TimerError(DeviceError):
     """The timer that was asked for cannot be had on this machine."""
-
-
-class WorkerLost(UsvError):
-    """The measuring thread or process died."""
-
-    exit_code = ExitCode.WORKER_LOST
 
 
 class ClockError(UsvError):

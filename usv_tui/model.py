@@ -464,6 +464,11 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True):
         """The clock that a lock of ours holds the device to, as far as is known."""
         return self.locked_mhz if self.is_ours or self.hold is ClockHold.STUCK else None
 
+    @property
+    def is_held(self) -> bool | None:
+        """Whether a lock of ours holds, by the readings under load; None: not known."""
+        return {ClockHold.LOCKED: True, ClockHold.NOT_HELD: False}.get(self.hold)
+
 
 class ClockUndo(msgspec.Struct, frozen=True, kw_only=True):
     """How to put a device's clocks back, as data: written to disk before the lock is set."""

@@ -82,6 +82,7 @@ def follow(
     from_s: int = 1,
     to_s: int | None = None,
     locked_mhz: int | None = None,
+    is_held: bool | None = None,
     is_shared: bool | None = None,
     probe: Probe | None = None,
 ) -> Iterator[Analysis]:
@@ -96,4 +97,5 @@ def follow(
             telemetry.cut(0, now_ns),
             now_ns,
             locked_mhz=locked_mhz,
+            is_held=is_held,
         )

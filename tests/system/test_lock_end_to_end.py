@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from usv_tui.clocks.lease import ClockLease, acquire
+from usv_tui.clocks.verify import foreign_lock_hint
 from usv_tui.errors import ClockRefused
 from usv_tui.model import Advice, ClockHold, Reading, Sample, Verdict
 from usv_tui.records import Samples
@@ -68,7 +69,8 @@ class Watch:
 
     def lock(self, mhz: int) -> ClockLease:
         """Lock as a user would, at the start of a new epoch."""
-        self.lease = acquire(self.session.clocks, mhz, observed=self.readings)
+        hint = foreign_lock_hint(self.readings, self.session.clocks.supported_mhz())
+        self.lease = acquire(self.session.clocks, mhz, foreign=hint)
         self.mark()
         return self.lease
 
@@ -170,9 +172,6 @@ def test_a_lock_at_the_maximum_under_a_power_cap_is_not_held() -> None:
 
     assert lease.state.hold is ClockHold.NOT_HELD
     assert lease.state.evidence.startswith("power cap: median ")
-    proposal = lease.watch.proposal_mhz()
-    assert proposal is not None
-    assert proposal in watch.session.clocks.supported_mhz()
     lease.release()
 
 

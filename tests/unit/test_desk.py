@@ -461,6 +461,22 @@ def test_no_foreign_lock_is_seen_where_there_is_none(name, card):
     assert ClockHold.FOREIGN not in [r.state.hold for r in records if isinstance(r, Clocks)]
 
 
+@pytest.mark.parametrize(("seconds", "is_refused"), [(5, False), (14, True)])
+def test_a_lock_is_refused_exactly_while_a_foreign_one_is_shown(seconds, is_refused):
+    """What the screen says of the clock is what a wish to lock is judged by."""
+    card = Card()
+    desk = desk_over(card)
+    for i in range(seconds * 10):
+        desk.on_reading(Reading(device="sim-0", at_ns=i * 100_000_000, sm_mhz=1485.0, reasons=0))
+    shown = [r.state.hold for r in desk.drain()[0] if isinstance(r, Clocks)][-1:]
+
+    desk.lock(1500)
+    settle(desk)
+
+    assert (ClockHold.FOREIGN in shown) is is_refused
+    assert (card.locked is None) is is_refused
+
+
 def test_a_foreign_lock_that_goes_is_taken_back():
     """When the clock moves again the state is what it was before the suspicion."""
     desk = desk_over(Card())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fakes.traces import S
-from usv_tui.model import ClockEffect, Reason, Verdict
+from usv_tui.model import ClockEffect, Verdict
 from usv_tui.stats.advice import (
     AdviceInputs,
     Advisor,
@@ -17,8 +17,7 @@ from usv_tui.stats.advice import (
     advise,
 )
 from usv_tui.stats.drift import Trend
-from usv_tui.stats.inputs import TelemetryData
-from usv_tui.stats.lock_choice import check_lock, floor_clock, lock_clock
+from usv_tui.stats.lock_choice import floor_clock, lock_clock
 
 SUPPORTED = tuple(range(210, 1981, 15))
 FLAT = Trend(0.0001, 0.2, 0.0005)
@@ -285,33 +284,6 @@ def test_a_new_epoch_forgets_the_advice() -> None:
     advisor.reset()
 
     assert advisor.update(BASE, 9 * S).verdict is Verdict.UNKNOWN
-
-
-def readings(mhz: np.ndarray, thermal_s: float = 0.0) -> TelemetryData:
-    """Ten readings a second under load."""
-    n = mhz.size
-    return TelemetryData(
-        np.arange(n) * S // 10,
-        mhz,
-        np.full(n, 60.0),
-        np.full(n, int(Reason.APP_CLOCKS)),
-        np.zeros(n),
-        np.linspace(0, thermal_s * 1e9, n),
-        None,
-        SUPPORTED,
-    )
-
-
-def test_a_lock_is_checked_under_load() -> None:
-    """Held, below the lock, thermally limited, or too early to say."""
-    still = np.full(120, 1650.0)
-    dips = np.where(np.arange(120) % 10 == 0, 1620.0, 1650.0)
-
-    assert check_lock(readings(still), 1650)[:3] == (True, 0.0, None)
-    assert check_lock(readings(dips), 1650) == (False, pytest.approx(0.1), 1590, "below-lock")
-    assert check_lock(readings(still, thermal_s=0.5), 1650).reason == "thermal-limit"
-    assert check_lock(readings(still[:50]), 1650).held is None
-    assert check_lock(TelemetryData.none(), 1650) == (None, None, None, "short")
 
 
 def test_a_lock_that_is_not_held_is_in_the_evidence() -> None:

@@ -744,6 +744,18 @@ def test_a_stall_counts_in_its_epoch():
 # -- the session
 
 
+def test_whether_a_lock_holds_is_what_its_watcher_says():
+    """The advice climbs from a lock that is said to hold, and from no other."""
+    asked = []
+    store = fold(*fake.two_rows(10))
+    store._analyst._ladder.update = lambda *_, is_held: asked.append(is_held)
+    for hold in (ClockHold.PENDING, ClockHold.LOCKED, ClockHold.NOT_HELD):
+        store.apply([Clocks(store.last_ns, ClockState(hold=hold, locked_mhz=1410))])
+        store.analyse(store.last_ns)
+
+    assert asked == [None, True, False]
+
+
 def test_the_head_of_the_session():
     """Suite, start, configuration, timer, device and clocks are what the records say."""
     store = fold(

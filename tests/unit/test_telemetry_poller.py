@@ -248,20 +248,15 @@ def test_a_lost_device_is_told_once_and_looked_for_every_30_s():
     assert poller.state() == "GPU is lost"
 
 
-def test_no_library_is_tried_once_and_again_only_when_the_user_asks():
-    """`TelemetryOff` on opening: the reason is the state; one try per request."""
+def test_no_library_is_tried_once():
+    """`TelemetryOff` on opening: the reason is the state, and it is told once."""
     time, source, records, poller = make()
     source.on_open = raiser(TelemetryOff("NVML library not found"))
     run(poller, time, 120)
+
     assert source.opens == 1
     assert poller.state() == "NVML library not found"
-
-    poller.retry()
-    assert poller.state() == "opening"
-    run(poller, time, 120)
-
-    assert source.opens == 2
-    assert codes(records) == ["telemetry off", "telemetry off"]
+    assert codes(records) == ["telemetry off"]
 
 
 @pytest.mark.parametrize("error", [KeyError("libamd_smi.so"), AttributeError("x"), OSError("y")])

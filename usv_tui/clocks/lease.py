@@ -18,7 +18,7 @@ from usv_tui.clocks.lease_files import Entry, LeaseDirectory
 from usv_tui.clocks.lease_paper import Arm, Paper
 from usv_tui.clocks.lease_repair import known_state, restore_all, settle_old, unlock
 from usv_tui.clocks.target import concerns_of, is_foreign, nearest_supported
-from usv_tui.clocks.verify import HoldWatch, foreign_lock_hint
+from usv_tui.clocks.verify import HoldWatch
 from usv_tui.errors import ClockError, ClockRefused
 from usv_tui.model import ClockHold, ClockState, ClockUndo, Reading
 from usv_tui.seams import ClockController
@@ -244,15 +244,15 @@ def acquire(
     *,
     force: bool = False,
     keep: bool = False,
-    observed: Sequence[Reading] = (),
+    foreign: str = "",
     path: Path | None = None,
     arm: Arm = arm,
 ) -> ClockLease:
     """Lock the core clock (and the memory clock, where given) until released.
 
     Takes up to a few seconds (it starts a process and initialises the vendor library), so call it
-    off the screen's thread. `observed` are readings under load without our lock: they may show a
-    foreign one. `force` goes ahead in spite of `ClockState.concerns`. A simulated device ends
+    off the screen's thread. `foreign` is what readings under load have shown of somebody else's
+    lock. `force` goes ahead in spite of `ClockState.concerns`. A simulated device ends
     with this process, so it needs neither journal nor guardian.
 
     Raises:
@@ -264,7 +264,7 @@ def acquire(
     choice = nearest_supported(sm_mhz, supported)
     notes = [choice.note] if choice.note else []
     if not isinstance(controller, HardwareClocks):
-        concerns = _concerns(controller.state(), observed, supported)
+        concerns = _concerns(controller.state(), foreign)
         _consent(concerns, force=force)
         undo = controller.plan_undo()
         controller.lock(choice.mhz, mem_mhz)
@@ -279,7 +279,7 @@ def acquire(
         stack.callback(os.close, lock_fd)
         kept = settle_old(directory, controller.uuid, controller.access, notes)
         if kept is None:
-            concerns = _concerns(controller.state(), observed, supported)
+            concerns = _concerns(controller.state(), foreign)
         else:
             # The lock that shows is our own, and so is no foreign one.
             concerns = [*([] if keep else _kept_worry(kept)), *controller.state().concerns]
@@ -369,13 +369,10 @@ def _consent(concerns: Sequence[str], *, force: bool) -> None:
         raise ClockRefused(f"not locked: {'; '.join(concerns)}", "--force goes ahead")
 
 
-def _concerns(
-    state: ClockState, observed: Sequence[Reading], supported: Sequence[int]
-) -> list[str]:
+def _concerns(state: ClockState, foreign: str) -> list[str]:
     """The state's concerns, and a foreign lock seen in readings."""
-    hint = foreign_lock_hint(observed, supported) if state.hold is not ClockHold.FOREIGN else ""
-    if hint and state.level is None:
-        state = msgspec.structs.replace(state, hold=ClockHold.FOREIGN, evidence=hint)
+    if foreign and state.hold is not ClockHold.FOREIGN and state.level is None:
+        state = msgspec.structs.replace(state, hold=ClockHold.FOREIGN, evidence=foreign)
     return concerns_of(state)
 
 

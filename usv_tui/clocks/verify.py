@@ -197,15 +197,6 @@ class HoldWatch:
             return "runs around the lock"
         return f"runs {'below' if below > 0.5 else 'above'} the lock"
 
-    def proposal_mhz(self) -> int | None:
-        """A clock that should hold when this one does not: 3 % lower, on a supported step."""
-        if self.hold is not ClockHold.NOT_HELD or self.is_ignored:
-            return None
-        target = 0.97 * self.locked_mhz
-        if not self._supported:
-            return int(target)
-        return max((mhz for mhz in self._supported if mhz <= target), default=self._supported[0])
-
 
 def _slowest(reading: Reading) -> float:
     assert reading.sm_mhz is not None

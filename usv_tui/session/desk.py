@@ -379,7 +379,7 @@ class ClockDesk:
                     sm_mhz,
                     force=force,
                     keep=self._keep,
-                    observed=() if self.is_starved else tuple(self._observed),
+                    foreign=self._state.evidence if self._free is not None else "",
                 )
         except ClockError as error:
             self._on_refusal(error, sm_mhz, stale)

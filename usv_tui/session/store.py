@@ -547,6 +547,7 @@ class Store:
             now_ns,
             epoch_ns=epoch_ns,
             locked_mhz=locked,
+            is_held=self.clocks.is_held,
             whole=self.readings(now_ns, epoch_ns) if is_final else None,
         )
         self._weigh_energy(now_ns, everything=is_final)

@@ -161,8 +161,6 @@ class Analyst:
         self._advisor = Advisor()
         self._hidden = HiddenWatch()
         self._ladder = LockLadder()
-        self._locked: tuple[int, int] | None = None
-        """The lock of ours in force, and since when it is seen."""
         self._solo: dict[int, float] = {}
         self._turn = 0
         self._epoch_ns = 0
@@ -183,11 +181,13 @@ class Analyst:
         *,
         epoch_ns: int = 0,
         locked_mhz: int | None = None,
+        is_held: bool | None = None,
         whole: TelemetryData | None = None,
     ) -> Analysis:
         """Everything about the epoch that began at `epoch_ns`.
 
-        `locked_mhz` is the lock of ours in force. The readings of the `whole` epoch are given when
+        `locked_mhz` is the lock of ours in force, and whether it `is_held` is what whoever locked
+        says of it (None: not known yet). The readings of the `whole` epoch are given when
         no sample will follow: then the last round is complete, and the ratios are told from all
         rounds at once, so that they do not depend on when one looked before.
         """
@@ -242,7 +242,7 @@ class Analyst:
             hidden=self._hidden.update(loaded, from_ns, now_ns),
         )
         inputs = self._inputs(seen, row_trends, details, told, from_ns, now_ns)
-        inputs = self._with_lock(inputs, loaded, locked_mhz, now_ns)
+        inputs = self._with_lock(inputs, loaded, locked_mhz, is_held=is_held)
         return Analysis(
             at_ns=now_ns,
             rows=out,
@@ -367,22 +367,23 @@ class Analyst:
             self._solo[row.bench] = low
 
     def _with_lock(
-        self, inputs: AdviceInputs, loaded: TelemetryData, locked_mhz: int | None, now_ns: int
+        self,
+        inputs: AdviceInputs,
+        loaded: TelemetryData,
+        locked_mhz: int | None,
+        *,
+        is_held: bool | None,
     ) -> AdviceInputs:
         """How the lock in force is held, and what to try after it."""
         if locked_mhz is None:
-            self._locked = None
             self._ladder.free_mhz = inputs.clock.median_mhz or self._ladder.free_mhz
             return inputs
-        if self._locked is None or self._locked[0] != locked_mhz:
-            self._locked = locked_mhz, now_ns
-        since = loaded.cut(self._locked[1], now_ns + 1)
         mhz = loaded.sm_mhz[np.isfinite(loaded.sm_mhz)]
         return replace(
             inputs,
             locked_mhz=locked_mhz,
             below_lock_share=below_share(mhz, locked_mhz, loaded.step_mhz),
-            try_mhz=self._ladder.update(since, locked_mhz),
+            try_mhz=self._ladder.update(locked_mhz, loaded.supported_mhz, is_held=is_held),
         )
 
     def _ratios(

@@ -1,15 +1,12 @@
-"""At what clock to lock, whether a lock is held, and which clock to try after one that is."""
+"""At what clock to lock, and which clock to try after a lock that is held."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from usv_tui.stats.basics import BoolArray, FloatArray
 from usv_tui.stats.held import tolerance_mhz
-from usv_tui.stats.inputs import TelemetryData
-from usv_tui.stats.witness import witnessed
 
 X_MARGIN = 0.99
 X_MARGIN_THERMAL = 0.97
@@ -19,9 +16,6 @@ WANDER_SHARE = 0.16
 """Share of the moves from there that go on down, from which a clock wanders."""
 CYCLE_TAIL = 0.1
 """Share of the falls that may go on for more than a reading: sensors that average smear them."""
-HELD_SHARE = 0.01
-"""A lock is held when at most this share of the readings is below it."""
-VERIFY_S = 10.0
 STEP_UP = 1.02
 """A lock that is held is followed by one this much higher …"""
 CLOSE = 1.005
@@ -90,34 +84,6 @@ def floor_clock(target_mhz: float, supported_mhz: Sequence[int]) -> int | None:
     return max(fitting) if fitting else None
 
 
-class LockCheck(NamedTuple):
-    """Whether a lock is held, from readings under load since it was set."""
-
-    held: bool | None
-    """None: too few readings to tell."""
-    below_share: float | None
-    """Share of the readings below the lock and not at it."""
-    proposed_mhz: int | None
-    """A lower clock to try when it is not held."""
-    reason: str
-    """short, held, below-lock, thermal-limit."""
-
-
-def check_lock(telemetry: TelemetryData, locked_mhz: int) -> LockCheck:
-    """Is the lock held? 10 s of readings under load: 99 % of them at it, and no thermal time."""
-    mhz = telemetry.sm_mhz[np.isfinite(telemetry.sm_mhz)]
-    share = below_share(mhz, locked_mhz, telemetry.step_mhz)
-    span_s = (telemetry.t_ns[-1] - telemetry.t_ns[0]) / 1e9 if telemetry.t_ns.size else 0.0
-    if share is None or span_s < 0.9 * VERIFY_S:
-        return LockCheck(None, share, None, "short")
-    lower = floor_clock(X_MARGIN_THERMAL * locked_mhz, telemetry.supported_mhz)
-    if (witnessed(telemetry, locked_mhz).limits.thermal or 0.0) > 0:
-        return LockCheck(False, share, lower, "thermal-limit")
-    if share > HELD_SHARE:
-        return LockCheck(False, share, lower, "below-lock")
-    return LockCheck(True, share, None, "held")
-
-
 def below_share(mhz: FloatArray, locked_mhz: float, step_mhz: float) -> float | None:
     """Share of readings that are below a lock and not at it; None without any."""
     if mhz.size == 0:
@@ -161,13 +127,14 @@ class LockLadder:
         self.free_mhz: float | None = None
         """Median clock under load without a lock."""
 
-    def update(self, loaded: TelemetryData, locked_mhz: int) -> int | None:
-        """The next clock to try, once the lock in force has held for ten seconds."""
-        check = check_lock(loaded, locked_mhz)
-        if check.held is None:
+    def update(
+        self, locked_mhz: int, supported_mhz: Sequence[int], *, is_held: bool | None
+    ) -> int | None:
+        """The next clock to try, once the lock in force is known to hold."""
+        if is_held is None:
             return None
-        (self._held if check.held else self._failed).add(locked_mhz)
-        (self._failed if check.held else self._held).discard(locked_mhz)
-        if not check.held:
+        (self._held if is_held else self._failed).add(locked_mhz)
+        (self._failed if is_held else self._held).discard(locked_mhz)
+        if not is_held:
             return None
-        return next_step(self._held, self._failed, loaded.supported_mhz, self.free_mhz)
+        return next_step(self._held, self._failed, supported_mhz, self.free_mhz)

@@ -172,14 +172,6 @@ class Poller:
         """A block is being timed without a gate: read the fast tier only."""
         self._quiet = is_quiet
 
-    def retry(self) -> None:
-        """The user asks again: open a source that was off or lost."""
-        if self._phase in (_Phase.OFF, _Phase.LOST):
-            self._phase = _Phase.CLOSED
-            self._reason = ""
-            self._next_ns = 0
-            self._wake.set()
-
     def state(self) -> str:
         """Empty when all is well.
 
