@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes import screen as fake
 from usv_tui.errors import ClockRefused, SuiteError
-from usv_tui.model import Advice, ClockHold, ClockState, RowState
+from usv_tui.model import Advice, ClockHold, ClockState, RowState, Verdict
 from usv_tui.records import Command
 from usv_tui.report.columns import COLUMNS
 from usv_tui.session.snapshot import LogLine
@@ -828,5 +828,46 @@ def test_standard_streams_stay_the_callers():
         before = (sys.stdout, sys.stderr)
         async with running() as (_app, _, _pilot):
             assert (sys.stdout, sys.stderr) == before
+
+    run(main())
+
+
+def test_the_verdict_of_a_row_is_copied_as_one_line():
+    """Row, ratio with interval, baseline, device, clocks, state, rounds and version."""
+
+    async def main():
+        async with running() as (app, _, _pilot):
+            copied = []
+            app.copy_to_clipboard = copied.append
+            app._on_key_press("j", "j")
+            app._on_key_press("Y", "Y")
+            [words] = copied
+            assert "\n" not in words
+            for part in ("`", "x ±", "against", "clocks", "rounds", "usv-tui"):
+                assert part in words
+
+    run(main())
+
+
+def test_news_reach_who_looks_elsewhere():
+    """A new advice rings the bell and notifies while the pane has no focus, and only then."""
+
+    async def main():
+        async with running(title="dir/bench.py") as (app, controller, _pilot):
+            heard = []
+            app._driver.write = heard.append
+            advices = [
+                Advice(verdict=Verdict.STEADY),
+                Advice(verdict=Verdict.THROTTLED_POWER, lock_mhz=1500),
+            ]
+            app.frame()
+            for advice, is_blurred in ((advices[0], False), (advices[1], True)):
+                app._is_blurred = is_blurred
+                controller.store.given = replace(controller.store.given, advice=advice)
+                app.frame()
+            rung = [words for words in heard if "\a" in words]
+            assert len(rung) == 1
+            assert rung[0].startswith("\a\x1b]9;usv-tui bench.py: at 1500 MHz")
+            assert rung[0].endswith("\x07")
 
     run(main())

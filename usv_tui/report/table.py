@@ -16,6 +16,7 @@ from usv_tui.report.grid import Column
 from usv_tui.report.wording.advice import advice_line
 from usv_tui.report.wording.rows import (
     best_cut,
+    clock_words,
     clocks_line,
     depth_of,
     has_valid_time,
@@ -28,7 +29,7 @@ from usv_tui.report.wording.rows import (
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Told
 from usv_tui.stats.rolling import Stats
-from usv_tui.units import DASH, count, duration, fixed, time_unit, times
+from usv_tui.units import DASH, count, duration, fixed, in_unit, time_unit, times
 
 _LEVELS = {"error": "ERROR", "warn": "warning"}
 _MOST_NAMES = 4
@@ -69,6 +70,31 @@ def table(rows: Sequence[RowView], *, markdown: bool = False, width: int | None 
 def one_row(row: RowView, rows: Sequence[RowView], name: str) -> str:
     """One of the rows as a Markdown table of its own, with the figures of the last window."""
     return grid.markdown(_columns([row], rows, [row.rolling], [name])) + "\n"
+
+
+def verdict(row: RowView, snapshot: Snapshot) -> str:
+    """One row's answer in one line of Markdown, with what it holds for."""
+    rows = snapshot.rows
+    name = grid.code(plain.name(row.name))
+    unit = time_unit([row.whole.median_s])
+    bases = {other.baseline_name for other in rows if other.ratio is not None}
+    answer = _ratio(row, rows, bases, _ratio_decimals([row.ratio]))
+    time = f"{in_unit(row.whole.median_s, unit)} {unit.name}"
+    said = f"{name} {time}"
+    if answer and row.baseline_name:
+        said += f", {grid.escape(answer)} against {grid.code(plain.name(row.baseline_name))}"
+    lock = snapshot.clocks_during
+    packages = snapshot.environment.get("packages")
+    version = packages.get("usv-tui", "") if isinstance(packages, dict) else ""
+    device = snapshot.simulated or (snapshot.device.name if snapshot.device else "")
+    facts = [
+        grid.escape(plain.line(device or str(snapshot.config.device))),
+        f"clocks {clock_words(lock if lock.is_ours else snapshot.clocks)}",
+        str(row.word),
+        f"{count(snapshot.rounds)} rounds",
+        f"usv-tui {version}".rstrip(),
+    ]
+    return f"{said} ({', '.join(fact for fact in facts if fact)})"
 
 
 def _columns(

@@ -21,6 +21,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.strip import Strip
 
+from usv_tui import plain
 from usv_tui import signals as ours
 from usv_tui.errors import UsvError
 from usv_tui.signals import Signals
@@ -283,6 +284,7 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
                 with controller.faults.around("taking in what is new"):
                     controller.pump()
                 presenter.refresh(self._time.now_ns())
+                self._tell(presenter.news())
             driver = self._driver
             if isinstance(driver, TtyDriver) and driver.stalled:
                 return
@@ -293,6 +295,13 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             self.canvas.show(presenter.lines(self._time.now_ns(), width, height))
             self._write(self.canvas.changes(self.console))
             self.frames += 1
+
+    def _tell(self, news: str) -> None:
+        """To who looks elsewhere: the bell and, where the terminal knows it, a notification."""
+        driver = self._driver
+        if news and self._is_blurred and driver is not None:
+            words = f"usv-tui {PurePath(self.options.title).name}: {news}"
+            driver.write(f"\a\x1b]9;{plain.line(words, 200)}\x07")
 
     def _write(self, sequence: str) -> None:
         """To the terminal, and see it taken; in one piece where the terminal can do that."""
@@ -378,11 +387,12 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             self._suspend()
         elif action == "screenshot":
             self._take_picture()
-        elif action == "copy":
-            words = presenter.markdown()
+        elif action in ("copy", "copy_verdict"):
+            words = presenter.markdown() if action == "copy" else presenter.verdict()
             if words:
                 self.copy_to_clipboard(words)
-            presenter.say("row copied as Markdown" if words else "no row to copy", now_ns)
+            what = "row copied as Markdown" if action == "copy" else f"copied: {words}"
+            presenter.say(what if words else "no row to copy", now_ns)
         self._frame_soon()
 
     def _on_mouse(self, event: events.MouseEvent) -> None:

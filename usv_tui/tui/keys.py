@@ -81,6 +81,7 @@ LIVE: tuple[Key, ...] = (
     Key(("tab",), "next_pane", "pane", "What the lower pane shows.", rank=6),
     Key(("slash",), "filter", "filter", "Show rows whose name holds a text.", "/", rank=7),
     Key(("y",), "copy", "", "Copy the selected row as a Markdown table row.", rank=9),
+    Key(("Y",), "copy_verdict", "", "Copy the selected row's answer as a line of Markdown.", "Y"),
     Key(("S",), "screenshot", "", "Save the screen as an SVG file.", "S"),
     Key(("pageup",), "log_up", "", "Scroll back in the log.", "page up"),
     Key(("pagedown",), "log_down", "", "Scroll forward in the log.", "page down"),

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from textual.strip import Strip
 
 from usv_tui import plain
-from usv_tui.model import RunPhase
+from usv_tui.model import RunPhase, Verdict
 from usv_tui.records import Command
 from usv_tui.report.columns import SETS, TAILS, WHOLE, WINDOW
-from usv_tui.report.table import one_row
+from usv_tui.report.table import one_row, verdict
+from usv_tui.report.wording.advice import short_text
 from usv_tui.report.wording.rows import name_of
 from usv_tui.session.shown import ShownSession
 from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
@@ -43,6 +44,7 @@ T = TypeVar("T")
 Line = tuple[Strip, ...]
 MESSAGE_NS = 4 * NS_PER_S
 MESSAGE_LOOKS = 12
+_OF_THE_APP = ("quit", "interrupt", "suspend", "screenshot", "copy", "copy_verdict")
 _FENCE = 3.0
 """Quartile ranges beyond the quartiles that make an outlier."""
 
@@ -67,6 +69,8 @@ class Presenter:
         self._log_height = 1
         self._has_swept = False
         """A clock sweep has been shown by itself once."""
+        self._told: tuple[str, int | None, str] | None = None
+        """Advice and end as they were told last."""
         self._message_looks = 0
         """How often one has looked since something was told; a replay's clock may stand."""
 
@@ -146,7 +150,7 @@ class Presenter:
     def press(self, key: str, character: str | None, now_ns: int) -> str:
         """Do what a key says; returns what only the app can do, else an empty string.
 
-        That is one of quit, interrupt, suspend, screenshot, copy.
+        That is one of quit, interrupt, suspend, screenshot, copy, copy_verdict.
         """
         if self.view.editing and self._type(key, character):
             return ""
@@ -173,7 +177,10 @@ class Presenter:
         if fixed and action in keys.MEASURING:
             self.say(fixed, now_ns)
             return ""
-        if action in ("quit", "interrupt", "suspend", "screenshot", "copy") or not action:
+        if (
+            action in ("quit", "interrupt", "suspend", "screenshot", "copy", "copy_verdict")
+            or not action
+        ):
             return action
         deed: Callable[[int], None] = getattr(self, f"do_{action}")
         deed(now_ns)
@@ -216,6 +223,22 @@ class Presenter:
                 self._page.act("line_down" if steps > 0 else "line_up")
         elif not self._is_locking:
             self.view.move(self.shown, steps)
+
+    def news(self) -> str:
+        """What somebody who looks elsewhere should hear, once: an advice, or the end."""
+        shown = self.snapshot
+        now = (str(shown.advice.verdict), shown.advice.lock_mhz, shown.stop_reason)
+        before, self._told = self._told, now
+        if before is None or now == before or self._controller.why_fixed:
+            return ""
+        if shown.stop_reason and shown.stop_reason != before[2]:
+            return f"ended: {shown.stop_reason}"
+        return "" if shown.advice.verdict == Verdict.UNKNOWN else short_text(shown.advice)
+
+    def verdict(self) -> str:
+        """The selected row's answer in a line, for the clipboard; empty without a row."""
+        row = self.view.selected_row(self.shown)
+        return "" if row is None else verdict(row, self.shown)
 
     def markdown(self) -> str:
         """The selected row for the clipboard; empty without one."""
