@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from usv_tui.model import Reading
-from usv_tui.session.columns import READING_FIELDS, Bins, Column, Recent, TelemetryColumns
+from usv_tui.session.columns import READING_FIELDS, Bins, Column, Raw, TelemetryColumns, Thinned
 
 CHUNKS = st.lists(st.lists(st.floats(1e-6, 1.0), max_size=40), max_size=12)
 
@@ -43,27 +43,54 @@ def test_a_large_column_grows_without_much_slack():
     assert column.nbytes <= (3_000_000 + (1 << 19)) * 8
 
 
-@given(CHUNKS, st.integers(1, 30))
-def test_the_recent_values_are_the_last_ones_in_order(chunks, capacity):
-    """The ring gives the last n of everything that was ever appended, oldest first."""
-    recent = Recent(capacity)
-    for chunk in chunks:
-        recent.extend(np.array(chunk))
-
+@given(CHUNKS, st.integers(0, 30))
+def test_indices_count_what_was_dropped(chunks, dropped):
+    """A column that has forgotten its oldest values goes on counting from the first of all."""
+    column = Column(np.float64)
     everything = join(chunks)
-    for n in (1, capacity // 2 + 1, capacity, capacity + 5):
-        assert recent.last(n).tolist() == everything[-min(n, capacity) :]
+    for chunk in chunks:
+        column.extend(np.array(chunk))
+        if column.first < dropped <= column.n:
+            column.drop(dropped)
+
+    assert column.n == len(everything)
+    assert column.view().tolist() == everything[column.first :]
+    start = column.first + 2
+    assert column.view(start).tolist() == everything[start:]
+    assert column.view(start, start + 1).tolist() == everything[start : start + 1]
 
 
-def test_the_recent_values_can_be_forgotten():
-    """A new epoch starts empty."""
-    recent = Recent(4)
-    recent.extend(np.arange(9.0))
+def test_what_is_thinned_is_every_kth_of_all():
+    """Dropped samples stay as an even selection, in whatever lots they were dropped."""
+    rng = np.random.default_rng(1)
+    n = 300_000
+    times, old = np.arange(n), Thinned()
+    for part in np.split(times, np.sort(rng.integers(0, n, 40))):
+        old.add(Raw(part, part + 1, np.ones(len(part), np.int64), part, part % 2, part))
 
-    recent.clear()
-    assert recent.last(4).tolist() == []
-    recent.extend(np.array([7.0]))
-    assert recent.last(4).tolist() == [7.0]
+    kept, seconds, _ = old.between(0, n)
+    assert old.stride == 16
+    assert kept.tolist() == times[:: old.stride].tolist()
+    assert seconds[1] == pytest.approx(17e-9)
+
+
+def test_very_many_bins_are_merged_and_lose_nothing_but_detail():
+    """Counts add up, extremes stay, and no more than so many bins are kept, oldest first."""
+    bins = Bins(width_ns=10)
+    times = np.arange(0, 600_000, 5)
+    values = np.random.default_rng(2).uniform(1, 2, len(times))
+    for first in range(0, len(times), 997):
+        bins.extend(times[first : first + 997], values[first : first + 997])
+        bins.age()
+
+    found = bins.series(0, 1 << 60)
+    assert found.n.sum() == len(times) - 2  # the last bin is still open
+    assert found.low_s.min() == values[:-2].min()
+    assert found.high_s.max() == values[:-2].max()
+    assert len(found.t_ns) <= 20_500
+    assert (np.diff(found.t_ns) > 0).all()
+    assert found.width_ns > 10
+    assert bins.series(595_000, 1 << 60).width_ns == 10
 
 
 @given(CHUNKS)

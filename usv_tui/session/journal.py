@@ -174,6 +174,11 @@ class Reader:
         return [] if self._is_over else list(self.records())
 
     def records(self) -> Iterator[AnyRecord]:
+        """What is new, one by one; raises as `read` does."""
+        for batch in self.batches():
+            yield from batch
+
+    def batches(self) -> Iterator[Sequence[AnyRecord]]:
         """What is new, frame by frame; raises as `read` does."""
         data, base = self._rest()
         if not base:
@@ -196,7 +201,7 @@ class Reader:
             else:
                 end = _next_frame(data, offset + 1)
             if self._is_over:
-                yield _joined(self._at, len(data) - offset, self._last_ns)
+                yield [_joined(self._at, len(data) - offset, self._last_ns)]
                 return
             if end is None:
                 return
@@ -205,7 +210,7 @@ class Reader:
             self._has_begun = True
             self._at = base + end
             self._last_ns = max((time_of(record) for record in found), default=self._last_ns)
-            yield from found
+            yield found
 
     def _rest(self) -> tuple[bytes, int]:
         """The bytes that have not been read, and where they begin."""

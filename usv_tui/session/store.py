@@ -4,13 +4,15 @@ All that is shown follows from the records alone, in whatever lots they come and
 looks: what the statistics say is asked at beats of the session's own clock, as the records tell it.
 So a session says the same live, when it is exported, and in a fold that stops at any record.
 
-Raw samples are kept whole; everything that is shown is derived from bounded state, so that a frame
-costs the same after an hour as after a second.
+Everything that is shown is derived from bounded state, so that a frame costs the same after an hour
+as after a second. Raw samples are kept as far as there is room for them; what is older is read from
+the file again (`session/raw.py`) where somebody asks for it.
 """
 
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,7 +72,7 @@ from usv_tui.report.wording.notices import sentence
 from usv_tui.report.wording.rows import clock_words, cost_words
 from usv_tui.session import readings, views
 from usv_tui.session.advised import heeding
-from usv_tui.session.columns import Bins, Column, TelemetryColumns
+from usv_tui.session.columns import Bins, Column, Raw, TelemetryColumns, thin
 from usv_tui.session.row_store import BIN_NS, MAX_WINDOW, RowStore
 from usv_tui.session.snapshot import (
     BinSeries,
@@ -94,6 +96,13 @@ DEFAULT_WINDOW = 1_000
 _ENERGY_NS = 60 * NS_PER_S
 _ENERGY_ROWS = 4
 _LOOK_BACK_NS = 60 * NS_PER_S
+ROOM = 3 << 20
+"""Raw samples of all rows that are kept in memory: 33 bytes each …"""
+_LEAST_ROOM = 1 << 16
+"""… but of a row never fewer than so many …"""
+_LEAST_SPILL = 1 << 10
+"""… or so many where they are only brought to a file."""
+_MOST_PROBED = 1 << 18
 BEAT_NS = NS_PER_S
 """How often one looks at what moves slowly, and the statistics are asked …"""
 _SLOWER = 600
@@ -111,9 +120,22 @@ NOT_WHOLE = ("damaged session", "joined sessions")
 class Store:
     """All that is known of a session. `apply` folds records in; the rest reads."""
 
-    def __init__(self, on_fault: Callable[[str, Exception], object] | None = None) -> None:
-        """`on_fault` is told of errors of ours in the statistics; without it they are raised."""
-        self._on_fault = on_fault
+    def __init__(
+        self,
+        on_fault: Callable[[str, Exception], object] | None = None,
+        *,
+        spill: Callable[[int, Raw], object] | None = None,
+        room: int = ROOM,
+        only: int | None = None,
+    ) -> None:
+        """`on_fault` is told of errors of ours in the statistics; without it they are raised.
+
+        `room` is for how many raw samples there is. With `spill`, which takes a row's number and
+        those that it must give up, nothing but samples is wanted (of the row `only`), no statistics.
+        """
+        self._on_fault, self._spill, self._room, self._only = on_fault, spill, room, only
+        self.archive: Path | None = None
+        """The file in which everything is, if there is one."""
         self.rows: dict[int, RowStore] = {}
         self.telemetry_columns = TelemetryColumns()
         self.probe_t_ns = Column(np.int64)
@@ -123,10 +145,7 @@ class Store:
         self.baseline: int | None = None
         self.ghosts = Ghosts(0, "", {})
         self.failed = False
-        self.fatal = ""
-        self.fault = ""
-        self.distortion = ""
-        self.progress = ""
+        self.fatal = self.fault = self.distortion = self.progress = ""
         self.looks = 0
         """How often the statistics were asked."""
         self.watching: str | None = None
@@ -149,9 +168,8 @@ class Store:
         self.timer: TimerInfo | None = None
         self.device: DeviceInfo | None = None
         self.reading: Reading | None = None
-        self.clocks = ClockState()
-        self.clocks_during = ClockState()
-        """The last state of a lock of ours in this epoch."""
+        self.clocks = self.clocks_during = ClockState()
+        """Now, and the last state of a lock of ours in this epoch."""
         self.advice = Advice()
         self._phase: tuple[str, str] = (RunPhase.STARTING, "")
         self._last_phase: str = RunPhase.STARTING
@@ -165,8 +183,7 @@ class Store:
         self.epochs: list[EpochView] = []
         self._gaps: list[tuple[int, int, str]] = []
         self._marks: list[tuple[int, str]] = []
-        self.rounds = 0
-        self.samples = 0
+        self.rounds = self.samples = 0
         self.first_sample_ns: int | None = None
         self.reasons = _Reasons()
         self._energy_turn = 0
@@ -200,7 +217,8 @@ class Store:
         now_ns = self.last_ns
         self._beat_ns = now_ns - (now_ns - self.start_ns) % BEAT_NS + BEAT_NS
         self._refresh()
-        if now_ns < self._look_ns or self.phase != RunPhase.MEASURING:
+        self._make_room()
+        if self._spill or now_ns < self._look_ns or self.phase != RunPhase.MEASURING:
             return
         age_ns = now_ns - self._epoch_ns
         self._look_ns = self._beat_ns - BEAT_NS + min(max(BEAT_NS, age_ns // _SLOWER), _SLOWEST_NS)
@@ -209,6 +227,19 @@ class Store:
     def _refresh(self) -> None:
         for row in self.rows.values():
             row.refresh(self.last_ns, self.start_ns)
+
+    def _make_room(self) -> None:
+        least = _LEAST_ROOM if self._spill is None else _LEAST_SPILL
+        most = max(least, self._room // max(1, len(self.rows)))
+        for bench, row in self.rows.items():
+            dropped = row.make_room(most)
+            if dropped is not None and self._spill is not None:
+                self._spill(bench, dropped)
+
+    @property
+    def n_dropped(self) -> int:
+        """Samples that are no longer in memory."""
+        return sum(row.t_ns.first for row in self.rows.values())
 
     def _ask(self, now_ns: int, *, is_final: bool) -> None:
         """Ask the statistics; an error of ours there costs this answer and nothing else."""
@@ -226,6 +257,8 @@ class Store:
         Happens by itself when the run ends; again when something has changed since.
         """
         if not self.last_sample_ns:
+            return
+        if self._spill is not None:
             return
         self.reopen_epoch()
         known = (self.last_sample_ns, self.samples, len(self._marks), self.baseline)
@@ -257,7 +290,7 @@ class Store:
         hosts = np.array(host, dtype=np.int64) if has_host else None
         for index in np.split(order, edges):
             row = self.rows.get(int(ids[index[0]]))
-            if row is None:
+            if row is None or self._only not in (None, row.info.bench):
                 continue
             if row.info.parent is None:
                 self.samples += len(index)
@@ -339,6 +372,7 @@ class Store:
     def _on_probe(self, record: ProbeClock) -> None:
         self.probe_t_ns.extend(np.array(record.at_ns, dtype=np.int64))
         self.probe_mhz.extend(np.array(record.sm_mhz, dtype=np.float64))
+        thin([self.probe_t_ns, self.probe_mhz], _MOST_PROBED)
 
     def _on_fault_record(self, record: Fault) -> None:
         self.fault = record.message
@@ -705,19 +739,27 @@ class Store:
         return self._phase[1] if self._phase[0] == RunPhase.ENDED else ""
 
     def series(self, bench: int, from_ns: int, to_ns: int, limit: int = 20_000) -> Series:
-        """The samples of a row in a stretch of time; evenly thinned to about `limit` points."""
+        """The samples of a row in a stretch of time; evenly thinned to about `limit` points.
+
+        Those that are no longer in memory come as thin as they are kept.
+        """
         row = self.rows.get(bench)
         if row is None:
             return Series(np.empty(0, np.int64), np.empty(0), np.empty(0, bool))
         times = row.t_ns.view()
         a, b = (int(i) for i in np.searchsorted(times, (from_ns, to_ns)))
-        step = max(1, -(-(b - a) // limit))
-        window = row.window_ns.view()[a:b:step]
-        inner = row.inner.view()[a:b:step]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            seconds = np.where(window > 0, window / (inner * 1e9), np.nan)
-        flags = row.flags.view()[a:b:step]
-        return Series(times[a:b:step], seconds, (flags & int(EXCLUDED | Flag.STALL)) != 0)
+        old_t, old_s, old_flags = row.old.between(from_ns, to_ns)
+        stride = row.old.stride if len(old_t) else 1
+        step = max(stride, -(-(b - a + len(old_t) * stride) // limit))
+        skip = slice(None, None, max(1, step // stride))
+        part = slice(a + row.t_ns.first, b + row.t_ns.first)
+        raw = row.raw(part.start, part.stop)
+        flags = np.concatenate([old_flags[skip], raw.flags[::step]])
+        return Series(
+            np.concatenate([old_t[skip], raw.t_ns[::step]]),
+            np.concatenate([old_s[skip], raw.seconds[::step]]),
+            (flags & int(EXCLUDED | Flag.STALL)) != 0,
+        )
 
     def bins(self, bench: int, from_ns: int, to_ns: int) -> BinSeries:
         """The row's closed bins of `BIN_NS` in a stretch of time."""

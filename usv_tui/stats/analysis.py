@@ -189,11 +189,12 @@ class Analyst:
         `locked_mhz` is the lock of ours in force, and whether it `is_held` is what whoever locked
         says of it (None: not known yet). The readings of the `whole` epoch are given when
         no sample will follow: then the last round is complete, and the ratios are told from all
-        rounds at once, so that they do not depend on when one looked before.
+        rounds at once, so that they do not depend on when one looked before; of an epoch whose
+        first samples are no longer kept, from what was taken in while they were.
         """
         self._epoch_ns = epoch_ns
         is_final = whole is not None
-        if is_final:
+        if is_final and not any(row.n_before for row in rows):
             self._forget_looks()
         from_ns = max(epoch_ns, _window_start(rows, telemetry, now_ns))
         most = max(FEWEST_SAMPLES, min(MOST_SAMPLES, SAMPLE_BUDGET // max(len(rows), 1)))

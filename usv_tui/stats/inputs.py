@@ -50,13 +50,15 @@ class RowData:
     """Smallest step between two windows; 0 lets it be estimated."""
     is_active: bool = True
     """False for a row that is off, failed or a phase: it is described, but gives no advice."""
+    n_before: int = 0
+    """How many older samples of the epoch are not kept."""
 
     def cut(self, from_ns: int, to_ns: int, most: int) -> "Cut":
         """The usable samples that start in [from, to), thinned evenly to at most `most`."""
         a, b = position(self.t_ns, from_ns), position(self.t_ns, to_ns)
         # Thinning counts from the end of the run's indices, so that a sample stays in or out.
         stride = max(1, -(-(b - a) // most))
-        a += -a % stride
+        a += -(a + self.n_before) % stride
         inner = self.inner[a:b:stride].astype(np.int64)
         window = self.window_ns[a:b:stride]
         good = ((self.flags[a:b:stride] & int(EXCLUDED)) == 0) & (window > 0) & (inner > 0)

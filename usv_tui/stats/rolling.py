@@ -5,7 +5,7 @@ costs 25 us for 1000 samples. The whole run is a histogram of log t in bounded m
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,6 +53,13 @@ class Stats:
     def rel_std(self) -> float | None:
         """Standard deviation over median."""
         return self.std_s / self.median_s if self.std_s is not None and self.median_s else None
+
+    def with_more(self, n: int, total_s: float) -> "Stats":
+        """The same, but that the mean is also of `n` samples that come to `total_s`."""
+        if not n:
+            return self
+        mean_s = ((self.mean_s or 0.0) * self.n + total_s) / (self.n + n)
+        return replace(self, mean_s=mean_s)
 
 
 def summary(values: FloatArray) -> Stats:
@@ -126,6 +133,21 @@ class LogHistogram:
         index = np.floor(np.log(clipped) * _BINS_PER_E).astype(np.int64)
         low = int(index.min())
         self._count(low, np.bincount(index - low))
+
+    def copy(self) -> "LogHistogram":
+        """One that can be changed without this one."""
+        made = LogHistogram()
+        made.n, made.mean, made.m2 = self.n, self.mean, self.m2
+        made.min, made.max = self.min, self.max
+        made.first, made.counts = self.first, self.counts.copy()
+        return made
+
+    def merge(self, other: "LogHistogram") -> None:
+        """Count what another has counted."""
+        if other.n:
+            self._absorb(other.n, other.mean, other.m2)
+            self.min, self.max = min(self.min, other.min), max(self.max, other.max)
+            self._count(other.first, other.counts)
 
     def quantile(self, q: float) -> float | None:
         """The q-quantile to within 0.1 %; None when empty."""

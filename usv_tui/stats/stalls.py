@@ -9,8 +9,8 @@ from usv_tui.stats.modes import STALL_FACTOR
 
 _USUAL = 256
 """Samples that say what is usual."""
-_TAIL = 2 * _USUAL
-"""Samples that are looked at again."""
+TAIL = 2 * _USUAL
+"""So many of the latest samples are looked at again."""
 _FIRST = 20
 """Fewer say nothing."""
 _EARLY = 50
@@ -53,8 +53,8 @@ class StallFinder:
             end = min(len(seconds), at + due - self._n)
             part = seconds[at:end]
             found[at:end] = part > self._limit
-            self._seconds = np.concatenate([self._seconds, part])[-_TAIL:]
-            self._is_stall = np.concatenate([self._is_stall, found[at:end]])[-_TAIL:]
+            self._seconds = np.concatenate([self._seconds, part])[-TAIL:]
+            self._is_stall = np.concatenate([self._is_stall, found[at:end]])[-TAIL:]
             self._n += end - at
             at = end
             if self._n == due:
