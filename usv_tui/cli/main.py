@@ -564,7 +564,7 @@ class _Plan:
             return self._say_no_table(error)
         args = self._args
         code = front.exit_code(session, signal_number)
-        for kind, target in (("json", args.json), ("csv", args.csv), ("table", "-")):
+        for kind, target in (("table", "-"), ("json", args.json), ("csv", args.csv)):
             try:
                 if target not in (None, "-"):
                     export.write_file(Path(target), session.store, snapshot, kind)

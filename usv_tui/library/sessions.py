@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from usv_tui.errors import UsageError
 from usv_tui.library.measurement import Measurement
-from usv_tui.model import EXCLUDED, Advice, DeviceInfo, Ratio
-from usv_tui.session import samples
+from usv_tui.model import EXCLUDED, Advice, DeviceInfo, Flag, Ratio
+from usv_tui.session import raw, samples
+from usv_tui.session.columns import READING_FIELDS
 from usv_tui.session.opened import Opened, open_session
 
 _FRAMES = ("pandas", "polars")
@@ -95,9 +96,11 @@ def load(path: str | Path) -> Session:
     """
     opened = open_session(Path(path))
     snapshot, store = opened.snapshot, opened.store
-    telemetry = store.telemetry_columns
-    t_s = (np.asarray(telemetry.t_ns.view(), np.int64) - store.start_ns) / 1e9
-    readings = {name: np.array(column.view()) for name, column in telemetry.fields.items()}
+    told = list(raw.readings(store))
+    t_s = np.concatenate([(part.t_ns.view() - store.start_ns) / 1e9 for part in told])
+    readings = {
+        name: np.concatenate([part.fields[name].view() for part in told]) for name in READING_FIELDS
+    }
     return Session(
         path=Path(path),
         suite=snapshot.suite,
@@ -118,8 +121,9 @@ def _rows(opened: Opened) -> list[SessionRow]:
     for view in opened.rows:
         row = opened.store.rows[view.bench]
         columns = samples.of_row(opened.store, row)
-        flags = np.asarray(row.flags.view())
-        counted = ((flags & int(EXCLUDED)) == 0) & np.isfinite(columns["seconds"])
+        excluded = {str(flag.name).lower() for flag in Flag if flag & EXCLUDED}
+        words = [excluded.isdisjoint(flags.split("|")) for flags in columns["flags"]]
+        counted = np.array(words, bool) & np.isfinite(columns["seconds"])
         counted[: row.epoch_start] = False
         timer = opened.snapshot.timer
         measurement = Measurement(

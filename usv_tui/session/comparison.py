@@ -10,6 +10,7 @@ from usv_tui.errors import UsageError
 from usv_tui.model import EXCLUDED, Answer, ClockHold, Flag, StateWord
 from usv_tui.records import Ghosts
 from usv_tui.report.wording.rows import clock_words
+from usv_tui.session import raw
 from usv_tui.session.opened import Opened, open_session
 from usv_tui.session.snapshot import RowView
 from usv_tui.stats.compare import Comparison, RunClock, SavedRow, compare, run_clock, saved_row
@@ -127,7 +128,7 @@ class _Clocks:
 
 
 def _saved(session: Opened, view: RowView, clocks: _Clocks) -> SavedRow:
-    data = session.store.rows[view.bench].data(None, 0.0)
+    data = raw.whole(session.store, view.bench)
     good = ((data.flags & int(EXCLUDED | Flag.STALL)) == 0) & (data.window_ns > 0)
     seconds = data.window_ns[good] / (data.inner[good] * 1e9)
     return saved_row(

@@ -44,7 +44,7 @@ from usv_tui.session.relay import Relay
 from usv_tui.session.row_store import MAX_WINDOW
 from usv_tui.session.shown import ShownSession
 from usv_tui.session.snapshot import Snapshot
-from usv_tui.session.store import Store
+from usv_tui.session.store import ROOM, Store
 from usv_tui.session.sweep import Sweep
 from usv_tui.session.watchdog import Watchdog
 from usv_tui.stats.stopping import Block
@@ -87,6 +87,7 @@ class LiveSession(ShownSession):
         self.faults = Faults(self._tell_fault)
         """What went wrong around the measurement."""
         self.store = Store(self.faults.note)
+        self.store.archive = None if journal is None else journal.path
         self.gate = gate
         self.fault: Fault | None = None
         """Why the worker could not go on, when that is so."""
@@ -120,7 +121,7 @@ class LiveSession(ShownSession):
         self._is_resting = False
         self._has_ended = False
         self._wanted_baseline: str | None = None
-        self._journal_failed = False
+        self._journal_failed = self._has_told_dropped = False
         self._told_faults: list[AnyRecord] = []
         self._fresh: list[AnyRecord] = []
         self._said: list[AnyRecord] = []
@@ -175,8 +176,7 @@ class LiveSession(ShownSession):
             self._let_rest(self._watcher, now_ns)
             self._tell_watching(self._watcher.state(), now_ns)
         self.save()
-        if self.journal is not None:
-            self._look_at_journal()
+        self._look_at_journal()
         told, self._told_faults = self._told_faults, []
         self._take(told)
         return bool(derived) or self._fresh_total > seen
@@ -359,10 +359,21 @@ class LiveSession(ShownSession):
             self._source.command(Command("temp", f"{temp_c:g}"))
 
     def _look_at_journal(self) -> None:
-        assert self.journal is not None
-        if self.journal.failure and not self._journal_failed:
+        if self.journal is None:
+            self._tell_dropped()
+        elif self.journal.failure and not self._journal_failed:
             self._journal_failed = True
             self.tell("journal", self.journal.failure, "error")
+
+    def _tell_dropped(self) -> None:
+        """No file, and no more room: what is older than that is in the statistics alone."""
+        if self.store.n_dropped and not self._has_told_dropped:
+            self._has_told_dropped = True
+            self.tell(
+                "samples dropped",
+                f"no file is kept: from now on only about the last {ROOM:,} raw samples are (the "
+                "statistics go on over all); run without --no-save to have them all",
+            )
 
     # -- what a user may do
 
@@ -493,7 +504,7 @@ class LiveSession(ShownSession):
             self._take([End(self._time.now_ns(), self._as_it_ended(why), complete)])
             if self.journal is not None:
                 self.journal.close()
-                self._look_at_journal()
+            self._look_at_journal()
         return is_over and gave_back
 
     def _as_it_ended(self, why: str) -> str:

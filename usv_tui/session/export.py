@@ -3,7 +3,10 @@
 import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,18 +17,23 @@ from usv_tui import plain
 from usv_tui.report import sweep
 from usv_tui.report.columns import OF_ROWS, STATISTICS, Column
 from usv_tui.report.wording.rows import clocks_line
-from usv_tui.session import outputs, samples
+from usv_tui.session import outputs, raw, samples
+from usv_tui.session.columns import READING_FIELDS
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.session.store import Store
 from usv_tui.stats.rolling import Stats
 
 JSON_SCHEMA = 1
+_SPOOLED_BYTES = 1 << 18
 _EXACT = 1 << 53
 """Whole numbers below it are written without a point."""
 
 
 def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
-    """The whole session as plain data. Times in seconds count from the session's start."""
+    """The session as plain data, but for its samples and readings: those are streamed.
+
+    Times in seconds count from the session's start.
+    """
     start_ns = snapshot.start_ns
     return {
         "schema": JSON_SCHEMA,
@@ -46,8 +54,8 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
         "clocks_words": clocks_line(snapshot.clocks_during, snapshot.clocks),
         "advice": msgspec.to_builtins(snapshot.advice),
         "rounds": snapshot.rounds,
-        "rows": [_row(store, view, start_ns) for view in _real(snapshot, store)],
-        "telemetry": _telemetry(store, start_ns),
+        "rows": [_row(store, view) for view in _real(snapshot, store)],
+        "telemetry": {},
         "epochs": [
             {"label": e.label, "from_s": _seconds(e.from_ns, start_ns)} for e in snapshot.epochs
         ],
@@ -99,10 +107,9 @@ def _real(snapshot: Snapshot, store: Store) -> Iterator[RowView]:
     return (view for view in snapshot.rows if view.bench in store.rows)
 
 
-def _row(store: Store, view: RowView, start_ns: int) -> dict[str, Any]:
+def _row(store: Store, view: RowView) -> dict[str, Any]:
     row = store.rows[view.bench]
     info = row.info
-    mhz, in_stream = store.sample_clock(row.t_ns.view())
     return {
         "name": info.name,
         "bench": info.bench,
@@ -136,18 +143,32 @@ def _row(store: Store, view: RowView, start_ns: int) -> dict[str, Any]:
         "ratio": msgspec.to_builtins(view.ratio),
         "energy_j": view.energy_j,
         "energy_label": view.energy_label or None,
-        "samples": {
-            "t_s": ((row.t_ns.view() - np.int64(start_ns)) / 1e9).tolist(),
-            "seconds": _nullable(row.seconds()),
-            "window_ns": row.window_ns.view().tolist(),
-            "inner": row.inner.view().tolist(),
-            "host_ns": (row.host_ns or row.window_ns).view().tolist(),
-            "round": row.round.view().tolist(),
-            "flags": [samples.flag_names(int(f)) for f in row.flags.view()],
+        "samples_not_kept": 0 if store.archive is not None else row.t_ns.first,
+    }
+
+
+def _samples(store: Store, bench: int) -> Iterator[dict[str, list[Any]]]:
+    """Columns of a row's samples, some thousands at a time."""
+    for piece in raw.pieces(store, bench):
+        of = piece.raw
+        mhz, in_stream = piece.beside.sample_clock(of.t_ns)
+        yield {
+            "t_s": ((of.t_ns - np.int64(store.start_ns)) / 1e9).tolist(),
+            "seconds": _nullable(of.seconds),
+            "window_ns": of.window_ns.tolist(),
+            "inner": of.inner.tolist(),
+            "host_ns": of.host_ns.tolist(),
+            "round": of.rounds.tolist(),
+            "flags": [samples.flag_names(int(f)) for f in of.flags],
             "sm_mhz": _nullable(mhz),
             "sm_source": samples.clock_sources(mhz, in_stream),
-        },
-    }
+        }
+
+
+_SAMPLES = (
+    *("t_s", "seconds", "window_ns", "inner", "host_ns", "round", "flags"),
+    *("sm_mhz", "sm_source"),
+)
 
 
 def _figures(columns: Sequence[Column], view: RowView, stats: Stats) -> dict[str, Any]:
@@ -162,26 +183,77 @@ def _nullable(values: np.ndarray) -> list[float | None]:
     return [v if math.isfinite(v) else None for v in values.tolist()]
 
 
-def _telemetry(store: Store, start_ns: int) -> dict[str, Any]:
-    columns = store.telemetry_columns
-    data: dict[str, Any] = {
-        "t_s": ((columns.t_ns.view() - np.int64(start_ns)) / 1e9).tolist(),
-        "reasons": [None if r < 0 else r for r in columns.reasons.view().tolist()],
-    }
-    for name, column in columns.fields.items():
-        data[name] = _nullable(column.view())
-    return data
+def _telemetry(store: Store) -> Iterator[dict[str, list[Any]]]:
+    for columns in raw.readings(store):
+        data: dict[str, Any] = {
+            "t_s": ((columns.t_ns.view() - np.int64(store.start_ns)) / 1e9).tolist(),
+            "reasons": [None if r < 0 else r for r in columns.reasons.view().tolist()],
+        }
+        for name, column in columns.fields.items():
+            data[name] = _nullable(column.view())
+        yield data
 
 
 def write_json(store: Store, snapshot: Snapshot, out: IO[str]) -> None:
-    """The session as one JSON object."""
+    """The session as one JSON object, in pieces: the memory it takes does not grow with it."""
     data = as_dict(store, snapshot)
+    benches = [view.bench for view in _real(snapshot, store)]
+    for i, (key, value) in enumerate(data.items()):
+        out.write(f"{', ' if i else '{'}{json.dumps(key)}: ")
+        if key == "telemetry":
+            _write_lists(out, ("t_s", "reasons", *READING_FIELDS), _telemetry(store))
+        elif key == "rows":
+            _write_rows(store, out, zip(benches, value, strict=True))
+        else:
+            out.write(_json(value))
+    out.write("}\n")
+
+
+def _write_rows(store: Store, out: IO[str], rows: Iterable[tuple[int, dict[str, Any]]]) -> None:
+    out.write("[")
+    for i, (bench, row) in enumerate(rows):
+        out.write(", " if i else "")
+        out.write(f'{_json(row)[:-1]}, "samples": ')
+        _write_lists(out, _SAMPLES, _samples(store, bench))
+        out.write("}")
+    out.write("]")
+
+
+def _write_lists(
+    out: IO[str], names: Sequence[str], parts: Iterable[Mapping[str, Sequence[Any]]]
+) -> None:
+    """Lists under their names, which come side by side and stand one after the other.
+
+    Where they are long they wait in files of their own.
+    """
+    with ExitStack() as stack:
+        waiting = {
+            name: stack.enter_context(
+                tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, "w+", encoding="ascii")
+            )
+            for name in names
+        }
+        is_first = True
+        for part in parts:
+            if not len(part[names[0]]):
+                continue
+            for name, file in waiting.items():
+                file.write(("" if is_first else ", ") + json.dumps(part[name])[1:-1])
+            is_first = False
+        for i, (name, file) in enumerate(waiting.items()):
+            out.write(f"{', ' if i else '{'}{json.dumps(name)}: [")
+            file.seek(0)
+            shutil.copyfileobj(file, out, _SPOOLED_BYTES)
+            out.write("]")
+    out.write("}")
+
+
+def _json(value: Any) -> str:
     try:
-        text = json.dumps(data, allow_nan=False)
+        return json.dumps(value, allow_nan=False)
     except (ValueError, TypeError):
         # Something of the user's (or of a file's) is not finite, or no value that JSON has.
-        text = json.dumps(_plain(data), allow_nan=False)
-    out.write(text + "\n")
+        return json.dumps(_plain(value), allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
@@ -197,15 +269,14 @@ def _plain(value: Any) -> Any:
 def write_csv(store: Store, out: IO[str]) -> None:
     """One line a sample; see `session.samples` for the columns. Numbers keep every digit."""
     writer = csv.writer(out, lineterminator="\n")
-    columns = samples.columns(store)
-    parameters = [name for name in columns if name.startswith(samples.PARAMETER)]
+    parameters = [f"{samples.PARAMETER}{name}" for name in samples.parameter_names(store)]
     head = [
         *("name", "round", "t_s", "seconds", "window_ns", "inner", "host_ns", "flags"),
         *(*samples.SENSORS, "telemetry_age_s", "sm_source"),
         *parameters,
     ]
     writer.writerow([plain.cell(name) for name in head])
-    if columns:
+    for columns in samples.parts(store):
         writer.writerows(zip(*(_cells(columns[name]) for name in head), strict=True))
 
 

@@ -31,7 +31,8 @@ def open_session(path: Path) -> Opened:
         UsageError: it cannot be read, is none, is from a newer version, or holds nothing yet.
     """
     store = Store()
-    store.apply(journal.read(path))
+    store.archive = path
+    store.apply(journal.Reader(path).records())
     if not store.start_ns:
         raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")
     store.conclude()  # it may have been cut before its end

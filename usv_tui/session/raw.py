@@ -6,15 +6,16 @@ window of zero) as it was judged when it came, and stands beside the readings of
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from usv_tui.model import Reading
 from usv_tui.records import Telemetry
 from usv_tui.session import journal
-from usv_tui.session.columns import Raw
+from usv_tui.session.columns import Raw, TelemetryColumns
 from usv_tui.session.store import Store
+from usv_tui.stats.inputs import RowData
 
 _PIECE = 1 << 16
 _ROOM = 1 << 18
@@ -31,17 +32,15 @@ class Piece(NamedTuple):
 def pieces(store: Store, bench: int) -> Iterator[Piece]:
     """One row's samples from the first to the last, as far as they are kept anywhere."""
     row = store.rows[bench]
-    is_here = not row.t_ns.first and not store.telemetry_columns.is_thinned
-    if is_here or store.archive is None:
-        yield from _cut(bench, store, row.t_ns.first, row.t_ns.n)
-        return
-    left = row.t_ns.n
-    for piece in _again(store, bench):
-        part = _first(piece.raw, left)
-        left -= len(part.t_ns)
-        yield piece._replace(raw=part)
-        if not left:
-            return
+    done = 0
+    if store.archive is not None and (row.t_ns.first or store.telemetry_columns.is_thinned):
+        for piece in _again(store, bench):
+            part = _first(piece.raw, row.t_ns.n - done)
+            done += len(part.t_ns)
+            if len(part.t_ns):
+                yield piece._replace(raw=part)
+    # What came after the file's last frame, if it could not be written to its end.
+    yield from _cut(bench, store, max(done, row.t_ns.first), row.t_ns.n)
 
 
 def _cut(bench: int, store: Store, first: int, stop: int) -> Iterator[Piece]:
@@ -68,20 +67,37 @@ def _first(raw: Raw, n: int) -> Raw:
     return raw if len(raw.t_ns) <= n else Raw(*(values[:n] for values in raw))
 
 
-def whole(store: Store, bench: int) -> Raw:
-    """All of a row's samples at once, in memory."""
+def whole(store: Store, bench: int) -> RowData:
+    """All samples of a row's epoch at once, as the statistics take them."""
     row = store.rows[bench]
-    if not row.t_ns.first or store.archive is None:
-        return row.raw()
-    return Raw(*(np.concatenate(c) for c in zip(*(p.raw for p in pieces(store, bench)))))
+    data = row.data(None, 0.0)
+    if not data.n_before or store.archive is None:
+        return data
+    columns = zip(*(piece.raw for piece in pieces(store, bench)), strict=True)
+    raw = Raw(*(np.concatenate(values)[row.epoch_start :] for values in columns))
+    return replace(
+        data,
+        t_ns=raw.t_ns,
+        window_ns=raw.window_ns,
+        inner=raw.inner,
+        rounds=raw.rounds,
+        flags=raw.flags,
+        n_before=0,
+    )
 
 
-def readings(store: Store) -> Iterator[Reading]:
-    """The device's readings in the file, oldest first."""
-    assert store.archive is not None
-    left = store.telemetry_columns.n_all
+def readings(store: Store) -> Iterator[TelemetryColumns]:
+    """The device's readings in pieces, oldest first."""
+    here = store.telemetry_columns
+    if not here.is_thinned or store.archive is None:
+        yield here
+        return
+    part = TelemetryColumns()
     for batch in journal.Reader(store.archive).batches():
         for record in batch:
-            if isinstance(record, Telemetry) and left:
-                left -= 1
-                yield record.reading
+            if isinstance(record, Telemetry):
+                part.add(record.reading)
+        if part.t_ns.n >= _PIECE // 8:
+            yield part
+            part = TelemetryColumns()
+    yield part

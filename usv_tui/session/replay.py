@@ -97,7 +97,7 @@ class ReplaySession(ShownSession):
         self.path = path
         self.gate = Gate()
         self.faults = Faults(self._tell_fault)
-        self.store = Store(self.faults.note)
+        self.store = self._new_store()
         self._playhead = playhead
         self._follows = follow
         self._is_at_edge = follow
@@ -134,6 +134,11 @@ class ReplaySession(ShownSession):
         return self.start_ns
 
     # -- reading and folding
+
+    def _new_store(self) -> Store:
+        store = Store(self.faults.note)
+        store.archive = self.path
+        return store
 
     def _read(self) -> bool:
         fresh = self._reader.more()
@@ -177,7 +182,7 @@ class ReplaySession(ShownSession):
         at_ns = min(max(at_ns, self.start_ns), self.end_ns)
         self._is_at_edge = self._follows and at_ns == self.end_ns
         if at_ns < self._playhead.at_ns:
-            self.store = Store(self.faults.note)
+            self.store = self._new_store()
             self._position = 0
         self._playhead.at_ns = at_ns
         self._fold()

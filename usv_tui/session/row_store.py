@@ -1,5 +1,7 @@
 """One row's samples and what is derived from them: the part of the fold that knows no other row."""
 
+from typing import Any
+
 import numpy as np
 
 from usv_tui.model import (
@@ -79,6 +81,8 @@ class RowStore:
         """Where the level changed, and what of the row that was looked for in."""
         self._bins_seen = 0
         """Closed bins in which changes of level are looked for."""
+        self.visited: dict[int, Any] = {}
+        """What a clock sweep found at its visits, by when they began."""
         self.trend: tuple[float, ...] = ()
         """Medians of the last minute in equal bins, NaN where nothing was measured."""
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from usv_tui.model import Flag
+from usv_tui.session import raw
 from usv_tui.session.row_store import RowStore
 from usv_tui.session.snapshot import FloatArray, IntArray
 from usv_tui.session.store import Store
@@ -34,15 +35,25 @@ def columns(store: Store) -> dict[str, Any]:
     `sm_mhz` is the stream's own clock where a probe measured it (`sm_source` in-stream). Parameters
     have columns of their own, named `param:NAME`, None where a row has no such parameter.
     """
+    return _joined(list(parts(store)))
+
+
+def parts(store: Store) -> Iterator[dict[str, Any]]:
+    """The same, some thousands of samples at a time."""
     names = parameter_names(store)
-    parts = [of_row(store, row, names) for row in _rows(store)]
-    if not parts:
+    for row in _rows(store):
+        for piece in raw.pieces(store, row.info.bench):
+            yield _of_piece(store, row, piece, names)
+
+
+def _joined(found: list[dict[str, Any]]) -> dict[str, Any]:
+    if not found:
         return {}
     return {
-        name: np.concatenate([part[name] for part in parts])
-        if isinstance(parts[0][name], np.ndarray)
-        else [value for part in parts for value in part[name]]
-        for name in parts[0]
+        name: np.concatenate([part[name] for part in found])
+        if isinstance(found[0][name], np.ndarray)
+        else [value for part in found for value in part[name]]
+        for name in found[0]
     }
 
 
@@ -55,22 +66,30 @@ def _rows(store: Store) -> Iterator[RowStore]:
     return (row for row in store.rows.values() if row.t_ns.n)
 
 
-def of_row(store: Store, row: RowStore, names: Sequence[str] = ()) -> dict[str, Any]:
-    """The same of one row, with columns for the named parameters."""
-    times = np.asarray(row.t_ns.view(), np.int64)
-    n = times.size
-    words = {flags: "|".join(flag_names(flags)) for flags in set(row.flags.view().tolist())}
+def of_row(store: Store, row: RowStore) -> dict[str, Any]:
+    """`columns` of one row."""
+    found = [_of_piece(store, row, piece, ()) for piece in raw.pieces(store, row.info.bench)]
+    return _joined(found or [_of_piece(store, row, raw.Piece(0, row.raw(), store), ())])
+
+
+def _of_piece(
+    store: Store, row: RowStore, piece: raw.Piece, names: Sequence[str]
+) -> dict[str, Any]:
+    of = piece.raw
+    n = len(of.t_ns)
+    flags = of.flags.tolist()
+    words = {value: "|".join(flag_names(value)) for value in set(flags)}
     made: dict[str, Any] = {
         "name": [row.info.name] * n,
-        "round": np.asarray(row.round.view()),
-        "t_s": (times - store.start_ns) / 1e9,
-        "seconds": row.seconds(),
-        "window_ns": np.asarray(row.window_ns.view()),
-        "inner": np.asarray(row.inner.view()),
-        "host_ns": np.asarray((row.host_ns or row.window_ns).view()),
-        "flags": [words[flags] for flags in row.flags.view().tolist()],
+        "round": np.array(of.rounds),
+        "t_s": (of.t_ns - np.int64(store.start_ns)) / 1e9,
+        "seconds": of.seconds,
+        "window_ns": np.array(of.window_ns),
+        "inner": np.array(of.inner),
+        "host_ns": np.array(of.host_ns),
+        "flags": [words[value] for value in flags],
     }
-    made |= _sensors(store, times)
+    made |= _sensors(piece.beside, np.asarray(of.t_ns, np.int64))
     return made | {f"{PARAMETER}{name}": [row.info.params.get(name)] * n for name in names}
 
 

@@ -130,8 +130,8 @@ class Store:
     ) -> None:
         """`on_fault` is told of errors of ours in the statistics; without it they are raised.
 
-        `room` is for how many raw samples there is. With `spill`, which takes a row's number and
-        those that it must give up, nothing but samples is wanted (of the row `only`), no statistics.
+        `room` is for how many raw samples there is. `spill` takes a row's number and those that it
+        must give up; then nothing but samples is wanted (of the row `only`), no statistics.
         """
         self._on_fault, self._spill, self._room, self._only = on_fault, spill, room, only
         self.archive: Path | None = None

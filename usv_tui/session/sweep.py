@@ -264,15 +264,14 @@ def _held(mhz: int, clock: FloatArray, supported: Sequence[int]) -> float | None
 def _row_at(store: "Store", row: RowStore, visits: Sequence[Visit]) -> RowAt | None:
     medians, variances, joules, label, n = [], [], [], "", 0
     for visit in visits:
-        windows, seconds = _windows(row, visit)
-        if len(seconds) < 2:
+        at = _visit_at(store, row, visit)
+        if at is None:
             continue
-        median = float(np.median(seconds))
-        medians.append(median)
-        variances.append(float(np.var(seconds, ddof=1)) / median**2)
-        n += len(seconds)
-        found, label = _energy(store, windows, visit)
-        joules += [] if found is None else [found]
+        medians.append(at.time_s)
+        variances.append(at.rel_std**2)
+        n += at.n
+        label = at.energy_label
+        joules += [] if at.energy_j is None else [at.energy_j]
     if not medians:
         return None
     time_s = float(np.median(medians))
@@ -284,6 +283,21 @@ def _row_at(store: "Store", row: RowStore, visits: Sequence[Visit]) -> RowAt | N
         float(np.mean(joules)) if joules else None,
         label,
     )
+
+
+def _visit_at(store: "Store", row: RowStore, visit: Visit) -> RowAt | None:
+    """One visit of a row; None for too few samples. Kept for when they are not kept any more."""
+    times = row.t_ns.view()
+    if row.t_ns.first and len(times) and visit.from_ns <= times[0]:
+        return row.visited.get(visit.from_ns)
+    windows, seconds = _windows(row, visit)
+    if len(seconds) < 2:
+        return None
+    median = float(np.median(seconds))
+    spread = float(np.std(seconds, ddof=1)) / median
+    at = RowAt(len(seconds), median, 0.0, spread, *_energy(store, windows, visit))
+    row.visited[visit.from_ns] = at
+    return at
 
 
 def _windows(row: RowStore, visit: Visit) -> tuple[RowWindows, FloatArray]:

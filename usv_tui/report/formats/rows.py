@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from usv_tui.model import EXCLUDED
+from usv_tui.session import raw
 from usv_tui.session.opened import Opened
 from usv_tui.session.snapshot import FloatArray, IntArray, RowView
 
@@ -42,7 +43,7 @@ def timed(session: Opened) -> Iterator[Timed]:
     """The rows that have samples, in the table's order."""
     for view in session.rows:
         row = session.store.rows[view.bench]
-        data = row.data(None, 0.0)
+        data = raw.whole(session.store, view.bench)
         good = ((data.flags & int(EXCLUDED)) == 0) & (data.window_ns > 0)
         if not good.any():
             continue

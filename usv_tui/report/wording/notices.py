@@ -96,6 +96,7 @@ _SENTENCES: dict[str, Words] = {
         f"a fault of usv-tui's own in {e['part']}, at {e['where']}: {e['reason']} "
         "(the measurement goes on)"
     ),
+    "samples dropped": lambda e: str(e.get("reason", "")),
     "journal": lambda e: str(e.get("reason", "")),
     "not saved": lambda e: str(e.get("reason", "")),
     "look for": lambda e: f"look for: {e.get('reason', '')}",
