@@ -265,7 +265,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     name: str
     kind: str
-    """nvidia, amd, cpu or sim."""
+    """nvidia, amd, intel, cpu or sim."""
     pci: str | None = None
     driver: str | None = None
     index: int | None = None

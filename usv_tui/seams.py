@@ -13,7 +13,7 @@ class Identity:
     """Which physical device a framework's ordinal means, in terms that other libraries know."""
 
     vendor: str
-    """nvidia or amd."""
+    """nvidia, amd or intel."""
     ordinal: int
     """The framework's own number: for messages only."""
     name: str = ""

@@ -150,7 +150,8 @@ class FakeCard:
         if self.level not in {"manual", "perf_determinism"}:
             raise VendorError(errno.EINVAL, "table: Invalid argument")
         if text == "c":
-            if self._pending[0] >= self._pending[1]:
+            low, high = self._pending
+            if low > high or (low == high and self.level == "manual"):
                 raise VendorError(errno.EINVAL, "table: Invalid argument")
             self.set(self.level, self._pending)
             return

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.clocks import AMD, NVIDIA, PCI, UUID, FakeBoard, nvml_library
+from tests.fakes.intel_card import FakeCard
 from usv_tui.clocks.controllers import NvidiaClocks
 from usv_tui.clocks.guardian import arm
 from usv_tui.clocks.lease import acquire, restore_all
@@ -276,6 +277,25 @@ def test_an_amd_card_is_freed_too(tmp_path: Path, start: Start) -> None:
     holder.process.kill()
 
     assert frees(lambda: level.read_text() == "high\n")
+
+
+def test_an_intel_gpu_is_freed_too(tmp_path: Path, start: Start) -> None:
+    """Through the kernel's files, with the limits that were there before."""
+    card = FakeCard(tmp_path / "sys", "i915")
+    card.set(500, 1200)
+    before = card.limits()
+    program = LOCK.replace(
+        "lease = acquire(NvidiaClocks(nvidia), 1410)",
+        "from usv_tui.clocks.intel import IntelClocks, intel_devices\n"
+        f'access = Access(sysfs="{tmp_path}/sys")\n'
+        "lease = acquire(IntelClocks(intel_devices(access)[0], access), 1700)",
+    )
+    holder = start("input()", program)
+    assert card.limits() == [(1700, 1700, 1700)]
+
+    holder.process.kill()
+
+    assert frees(lambda: card.limits() == before)
 
 
 # --- What else the guardian promises -------------------------------------------------------------

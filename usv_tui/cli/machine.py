@@ -23,7 +23,13 @@ from usv_tui.clocks.target import MAY_LOCK, NEEDS_RIGHTS, lock_command
 from usv_tui.errors import UsvError
 from usv_tui.model import ClockHold, DeviceInfo, Reading, SensorInfo
 from usv_tui.seams import ClockController, Identity, TelemetrySource, Tier
-from usv_tui.telemetry.identity import device_facts, find_telemetry, load_torch, watch
+from usv_tui.telemetry.identity import (
+    FRAMEWORKS,
+    device_facts,
+    find_telemetry,
+    load_torch,
+    watch,
+)
 from usv_tui.telemetry.poller import LEARN_PERIOD_NS
 from usv_tui.timers import devices as accelerators
 from usv_tui.timesource import MonotonicTime, TimeSource
@@ -197,6 +203,8 @@ def _facts(torch: Any, name: str) -> dict[str, Any]:
         return device_facts(int(number), torch)
     family = accelerators.family_of(torch, kind)
     facts = {"ordinal": int(number), "name": accelerators.device_name(family, int(number))}
+    if kind in FRAMEWORKS:
+        facts = device_facts(int(number), torch, kind) | facts
     return facts | {"kind": kind, "timer": family.clock, "unproven": family.unproven}
 
 

@@ -36,7 +36,7 @@ from usv_tui.gate import Gate
 from usv_tui.model import Notice, RunConfig, RunPhase, Suite, WorkRequest
 from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
 from usv_tui.suite.discovery import load_suite, select_rows
-from usv_tui.telemetry.identity import device_facts
+from usv_tui.telemetry.identity import FRAMEWORKS, device_facts
 from usv_tui.timers.abilities import ask, is_hip
 from usv_tui.timers.cache import Flusher
 from usv_tui.timers.devices import (
@@ -348,6 +348,8 @@ def _facts(index: int, family: Family, torch: Any) -> dict[str, Any]:
     if family.kind != "cuda":
         facts: dict[str, Any] = {"ordinal": index, "kind": family.kind}
         name = device_name(family, index)
+        if family.kind in FRAMEWORKS:
+            facts = device_facts(index, torch, family.kind) | facts
         return facts | ({"name": name} if name else {})
     properties = ask(family.gpu, "get_device_properties", index)
     return device_facts(index, torch) | facts_of(roofline_of(properties, is_amd=is_hip(torch)))

@@ -10,6 +10,7 @@ from usv_tui.clocks.lease import ClockLease, acquire
 from usv_tui.clocks.target import sustainable
 from usv_tui.errors import ClockBusy, ClockRefused, DeviceError
 from usv_tui.model import ClockState, DeviceInfo
+from usv_tui.vendor.kinds import BACKENDS
 
 Resolver = Callable[[int | str], DeviceInfo]
 
@@ -73,15 +74,15 @@ def _resolve(device: int | str) -> DeviceInfo:
     Raises:
         DeviceError: it cannot be told which device is meant.
     """
-    text = str(device).removeprefix("cuda:")
-    if text == "cuda":
-        text = "0"
-    if not text.isdecimal():
+    text = f"cuda:{device}" if str(device).isdecimal() else str(device)
+    kind, _, number = text.partition(":")
+    if kind not in {backend.framework for backend in BACKENDS.values()}:
         return select(text, list_devices())
     # Only here: it brings the telemetry modules along.
     identity = importlib.import_module("usv_tui.telemetry.identity")
     try:
-        facts = identity.device_facts(int(text))
+        named = {} if kind == "cuda" else {"kind": kind}
+        facts = identity.device_facts(int(number or 0), **named)
     except Exception as error:
         first = str(error).strip().split("\n", 1)[0]
         raise DeviceError(f"torch does not tell which GPU device {device} is: {first}") from error

@@ -90,7 +90,7 @@ from usv_tui.stats.pairs import Interval
 from usv_tui.telemetry.energy import energy_per_call
 from usv_tui.telemetry.sensors import confirmed_reasons
 from usv_tui.timesource import NS_PER_S
-from usv_tui.vendor.kinds import Vendor
+from usv_tui.vendor.kinds import BACKENDS
 
 DEFAULT_WINDOW = 1_000
 _ENERGY_NS = 60 * NS_PER_S
@@ -852,6 +852,6 @@ class _Reasons:
 
 
 def _device_line(info: DeviceInfo) -> str:
-    uuid = info.slice or info.uuid if info.kind in (Vendor.NVIDIA, Vendor.AMD) else ""
+    uuid = info.slice or info.uuid if info.kind in set(BACKENDS) else ""
     parts = [info.name, uuid, info.driver or ""]
     return " ".join(part for part in parts if part)

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import msgspec
 
-from usv_tui.errors import DeviceLost, SensorGap
+from usv_tui.errors import SensorGap
 from usv_tui.model import DeviceInfo, Reading, Reason
 from usv_tui.seams import Identity, Tier
 from usv_tui.telemetry.plausible import BUSY_PCT, EnergyWitness, sane_info
 from usv_tui.telemetry.sensors import MonotonicCounter, S, SensorBoard
+from usv_tui.telemetry.silence import Silence
 from usv_tui.timesource import MonotonicTime, TimeSource
 from usv_tui.vendor.amd_metrics import Metrics, MetricsError, decode
 from usv_tui.vendor.amdgpu import StarFile, find_device, first_mhz, kfd_ids, kfd_processes
 from usv_tui.vendor.kinds import Access, Vendor
 from usv_tui.vendor.processes import Others, foreign_pids
 from usv_tui.vendor.sysfs import (
-    GONE,
     SysFile,
     hwmon_inputs,
     hwmon_limits,
@@ -34,8 +34,6 @@ STALE_NS = S
 """A table whose time stamp has not moved for so long is not a measurement any more."""
 RECHECK_NS = 5 * S
 """What a card does not offer is looked for again after so long, then twice as long, and so on."""
-LOST_LOOKS, LOST_AFTER_NS = 3, 2 * S
-"""Looks in a row, over so long, in which no file answered: then the device is lost."""
 
 _FIELDS = (
     "sm_mhz", "sm_mhz_min", "mem_mhz", "power_mw", "temp_c", "mem_temp_c", "energy_mj",
@@ -101,12 +99,7 @@ class AmdTelemetry:
         self._witness = EnergyWitness(factor=2.0, periods=1)
         self._residency: tuple[tuple[int, int, int, int], int] | None = None
         self._throttled_ns = [0, 0, 0]
-        self._errors: list[OSError] = []
-        """Of this look."""
-        self._has_answered = False
-        """Some file answered at this look."""
-        self._silence: tuple[int, int] | None = None
-        """When the looks without any answer began, and how many there were."""
+        self._silence = Silence()
 
     def open(self) -> DeviceInfo:
         """Find the device's files and what they offer.
@@ -155,7 +148,7 @@ class AmdTelemetry:
             raise SensorGap("the AMD GPU's telemetry is not open")
         start_ns = self._time.now_ns()
         self._board.begin(start_ns)
-        self._errors, self._has_answered = [], False
+        self._silence.begin()
         if self._is_asleep():
             # Reading would wake it, and its first values after that are latched.
             for name in _FIELDS[:-1]:
@@ -168,7 +161,8 @@ class AmdTelemetry:
                 self._read_fast(start_ns)
             if tiers & Tier.SLOW:
                 self._read_slow(start_ns)
-            self._watch_silence(start_ns)
+            files = filter(None, (self._metrics_file, *self._fallbacks.values()))
+            self._silence.judge(start_ns, files, "AMD GPU")
         if tiers & Tier.RARE and self._kfd_ids:
             self._read_others()
         at_ns = (start_ns + self._time.now_ns()) // 2
@@ -318,40 +312,14 @@ class AmdTelemetry:
         try:
             data = self._metrics_file.read()
         except OSError as error:
-            self._errors.append(error)
+            self._silence.failed(error)
             return None, f"gpu_metrics: {error.strerror}"
-        self._has_answered = True
+        self._silence.answered()
         self._board.cost("sm_mhz", self._time.now_ns() - start_ns)
         try:
             return decode(data), ""
         except MetricsError as error:
             return None, str(error)
-
-    def _watch_silence(self, now_ns: int) -> None:
-        """A device is lost when none of its files answers any more, look after look.
-
-        One file that fails, or all of them for a moment (a reset), is not the end of a device.
-        """
-        if self._has_answered:
-            self._silence = None
-        if not self._errors or self._has_answered:
-            return
-        since_ns, looks = self._silence or (now_ns, 0)
-        self._silence = (since_ns, looks + 1)
-        is_long = looks + 1 >= LOST_LOOKS and now_ns - since_ns >= LOST_AFTER_NS
-        if is_long and not self._does_any_answer():
-            raise DeviceLost(f"the AMD GPU no longer answers: {self._errors[-1].strerror}")
-
-    def _does_any_answer(self) -> bool:
-        """Ask every file that the driver fills; a refusal other than "gone" is an answer too."""
-        for file in filter(None, (self._metrics_file, *self._fallbacks.values())):
-            try:
-                file.read()
-            except OSError as error:
-                if error.errno in GONE:
-                    continue
-            return True
-        return False
 
     def _why_stale(self, metrics: Metrics, now_ns: int) -> str:
         """Why the table is no measurement: the driver repeats an old one with success."""
@@ -445,12 +413,11 @@ class AmdTelemetry:
         try:
             value = file.number()
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError):
-                self._errors.append(error)
+            self._silence.failed(error)
             why = (error.strerror if isinstance(error, OSError) else "") or str(error)
             self._board.gap(name, f"{file.path.name}: {why}", now_ns)
             return
-        self._has_answered = True
+        self._silence.answered()
         self._board.cost(name, self._time.now_ns() - start_ns)
         self._board.put(name, round(value) if name.endswith("_mw") else round(value, 1))
 

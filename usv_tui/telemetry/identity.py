@@ -7,6 +7,7 @@ address, else there is no telemetry: another GPU's figures would be worse than n
 
 import ctypes
 import importlib
+import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,12 @@ def driver_pci(vendor: str, ordinal: int, library: str | None = None) -> str | N
 
 def identity_from(facts: Mapping[str, Any]) -> Identity:
     """The identity in what a framework told (`device_facts`, or the record `Chosen`)."""
-    vendor = str(facts.get("vendor", Vendor.NVIDIA))
+    vendor = str(facts.get("vendor") or FRAMEWORKS.get(str(facts.get("kind")), Vendor.NVIDIA))
     uuid = _uuid(facts.get("uuid"), vendor)
     pci = str(facts["pci"]).lower() if facts.get("pci") else _pci(facts)
+    if vendor == Vendor.INTEL:
+        # The kernel knows no UUID of these; the framework's has the address in it, or nothing.
+        uuid, pci = None, pci or _address_in(uuid)
     memory = facts.get("total_memory")
     return Identity(
         vendor=vendor,
@@ -115,6 +119,24 @@ def _pci(facts: Mapping[str, Any]) -> str | None:
     domain = int(facts.get("pci_domain_id") or 0)
     text = f"{domain:04x}:{int(bus):02x}:{int(device):02x}.0"
     # All zeros is what some releases answer when they do not know.
+    return text if text.strip("0:.") else None
+
+
+def _address_in(uuid: str | None) -> str | None:
+    """The PCI address in a UUID of Intel's drivers, whose bytes some tools turn round.
+
+    Maker, device and revision of two bytes each, then domain, bus, device and function.
+    """
+    try:
+        data = bytes.fromhex((uuid or "").replace("-", ""))
+    except ValueError:
+        return None
+    if data[-2:] == b"\x80\x86":
+        data = data[::-1]
+    if len(data) != 16 or data[:2] != b"\x86\x80":
+        return None
+    domain, bus, device, function = struct.unpack_from("<HBBB", data, 6)
+    text = f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"
     return text if text.strip("0:.") else None
 
 

@@ -49,6 +49,12 @@ BACKENDS = {
         "cuda", "vendor.amdgpu", "telemetry.amd:watch", "clocks.controllers:AmdClocks",
         "clocks.inventory:amd_devices", "amdgpu sysfs",
     ),
+    Vendor.INTEL: Backend(
+        "xpu", "vendor.intel", "telemetry.intel:watch", "clocks.intel:IntelClocks",
+        "clocks.intel:intel_devices", "xe or i915 sysfs",
+        "sensors and clock control of Intel GPUs are written after the kernel's documentation and"
+        " were never run on a real one",
+    ),
 }  # fmt: skip
 """In the order in which their devices are listed."""
 
