@@ -206,6 +206,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Hold the device with a spin kernel while a window's work is enqueued."""
     control: bool = False
     """Add the baseline a second time as a control row."""
+    realloc: int | None = None
+    """How often rows are built afresh in a run; None: with a control, and where it is asked for."""
     gate: bool = True
     """False lets frames fall into windows: only to show what the gate is worth."""
     probe: bool = True
@@ -558,6 +560,10 @@ class Answer(StrEnum):
     UNDECIDED = "not enough data"
 
 
+PLACEMENT = 0.03
+"""Differences up to this much have been seen between equal rows in other buffers."""
+
+
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     """A row against its baseline, paired within rounds: ratio of times, below 1 is faster."""
 
@@ -576,6 +582,10 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     """So near to 1 it has not been watched for long enough: a slow mode or clock may fake it."""
     at_clock: "ClockRatio | None" = None
     """The ratio at one clock, where it changes with the clock."""
+    allocations: int = 1
+    """How often both rows have been built, each time with other buffers."""
+    placement: float | None = None
+    """Relative standard deviation between them, beyond noise; None with one allocation."""
 
 
 class ClockRatio(msgspec.Struct, frozen=True, kw_only=True):

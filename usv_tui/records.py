@@ -266,6 +266,14 @@ class Gap(Record, tag="gap", frozen=True):
     reason: str
 
 
+class Rebuilt(Record, tag="rebuilt", frozen=True):
+    """Rows were built afresh and have other buffers from now on; their statistics go on."""
+
+    at_ns: Ns
+    benches: list[Index]
+    took_ns: Ns = 0
+
+
 class Visit(Record, tag="visit", frozen=True):
     """A stretch of a clock sweep at one clock, after it had settled."""
 
@@ -377,6 +385,7 @@ AnyRecord = (
     | Watching
     | Output
     | Visit
+    | Rebuilt
     | End
 )
 
@@ -464,7 +473,7 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
     """What a user may ask of a running worker.
 
     Verbs: pause, resume, stop, mark LABEL, pace SPEC, solo BENCH, all, on BENCH, off BENCH,
-    cache BENCH MODE, ramp, quiet 0|1.
+    cache BENCH MODE, ramp, quiet 0|1, realloc BENCH.
     """
 
     verb: str
@@ -496,6 +505,7 @@ __all__ = [
     "Paced",
     "ProbeClock",
     "Progress",
+    "Rebuilt",
     "Record",
     "Samples",
     "Skip",

@@ -242,6 +242,7 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
         "graph": args.graph,
         "blocker": args.blocker,
         "control": args.control,
+        "realloc": args.realloc,
         "gate": not args.no_gate,
     }
 

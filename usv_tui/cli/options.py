@@ -100,6 +100,11 @@ def positive_int(text: str) -> int:
     return value
 
 
+def whole_number(text: str) -> int:
+    """A whole number of at least zero."""
+    return 0 if text.strip() == "0" else positive_int(text)
+
+
 def seed(text: str) -> int:
     """A whole number that can be saved."""
     try:
@@ -203,6 +208,15 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--control",
         action="store_true",
         help="time the baseline twice: a control row that must not differ",
+    )
+    add(
+        "--realloc",
+        type=whole_number,
+        default=None,
+        metavar="N",
+        help="build the rows afresh at most N times in a run, so that ratios cover where buffers "
+        "lie (default: 7 with --control, and for rows with a quick set-up and a ratio within 3 %%; "
+        "0: never)",
     )
     add("--isolate", action="store_true", help="measure in a process of its own")
     add("--no-telemetry", action="store_true", help="do not read any sensor")

@@ -27,6 +27,15 @@ class Attendant:
         """Whether the next round shall be taken window by window, to look at each."""
         return self._host is not None and self._host.is_due(now_ns)
 
+    def size(self) -> int | None:
+        """Bytes in use by the process and the device; None where nobody watches them."""
+        return None if self._memory is None else self._memory.size()
+
+    def rebuilt(self) -> None:
+        """Rows have other buffers from here on, which is no leak."""
+        if self._memory is not None:
+            self._memory.forget()
+
     def begin(self) -> None:
         """Right before a window that is taken by itself."""
         if self._host is not None:

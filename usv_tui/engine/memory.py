@@ -22,6 +22,7 @@ from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
 
 _STATM = Path("/proc/self/statm")
+_MEMINFO = Path("/proc/meminfo")
 _CHUNK = 8
 """Calls between two looks."""
 _CHUNKS = 5
@@ -50,6 +51,16 @@ def resident_bytes() -> int:
     import resource  # noqa: PLC0415  there is none without /proc either
 
     return pages * resource.getpagesize()
+
+
+def free_bytes() -> int | None:
+    """What this machine has left for us, as far as it tells."""
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+    except OSError:
+        return None
+    found = next((line.split() for line in lines if line.startswith("MemAvailable:")), None)
+    return None if found is None else int(found[1]) << 10
 
 
 def watch_memory(
@@ -229,6 +240,15 @@ class MemoryWatch:
         self._settle: Callable[[], object] = _nothing
         self._told: dict[str, tuple[Growth, int | None, int, int]] = {}
         """What was said, of which row, when, and at what size."""
+
+    def size(self) -> int:
+        """Bytes in use now, of the process and the device."""
+        return sum(series.read() for series in self._series)
+
+    def forget(self) -> None:
+        """Begin anew: the rows have other buffers from here on."""
+        for series in self._series:
+            series.forget()
 
     def look(
         self,

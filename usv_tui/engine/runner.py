@@ -25,7 +25,9 @@ from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.audit import Auditor, Subject, Wrong
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
 from usv_tui.engine.imports import Imports
+from usv_tui.engine.memory import free_bytes
 from usv_tui.engine.pace import Pace
+from usv_tui.engine.realloc import Attempt, Reallocation, is_elsewhere
 from usv_tui.engine.schedule import Schedule
 from usv_tui.engine.tuning import (
     begin_warm,
@@ -65,6 +67,7 @@ from usv_tui.records import (
     Paced,
     ProbeClock,
     Progress,
+    Rebuilt,
     Samples,
     Skip,
     State,
@@ -85,6 +88,8 @@ _GATE_BOUND_NS = 250_000_000
 _INTRUSION_NS = NS_PER_S
 """For how long a frame without the gate is taken to go on: a call to a driver may never return."""
 _RAMP_NS = NS_PER_S
+_SHORT_RAMP_NS = NS_PER_S // 20
+"""After rows were built afresh, and twice as long as that took."""
 _FAR_LONGER = 10
 """A block that takes so many times as long as usual was held up."""
 _UNTIMED_CALLS = 3
@@ -159,6 +164,10 @@ class Row:
         self.cache: CacheMode | None = None
         """What the user chose while it runs; None: as its file or the run says."""
         self.levelling = Levelling()
+        self.build_ns = 0
+        """Of its last set-up with the first call."""
+        self.built_bytes = 0
+        """By how much memory grew in it."""
 
     @property
     def is_live(self) -> bool:
@@ -228,6 +237,7 @@ class Runner:
         self._is_warming = False
         self._is_measuring = False
         self._retry_at: dict[int, int] = {}
+        self._realloc = Reallocation(config)
         most_s = config.max_time_s
         self._slow_ns = _SLOW_NS if most_s is None else min(_SLOW_NS, round(most_s * NS_PER_S / 10))
         self._unsampled: set[int] = set()
@@ -376,6 +386,7 @@ class Runner:
     def _prime(self, row: Row) -> Any:
         """Build a row and call it once; returns what the callable returned."""
         self._state(row, RowState.PREPARING)
+        begun_ns, before = self._time.now_ns(), self._attendant.size()
         try:
             built = assemble(row.benchmark, self._config.device, self._config.seed)
             if not callable(built.fn):
@@ -410,6 +421,8 @@ class Runner:
         if row.subject is not None:
             row.subject.is_watched = bool(values.places(first.result))
         self._unsampled.add(row.bench)
+        row.build_ns = self._time.now_ns() - begun_ns
+        row.built_bytes = max(0, (self._attendant.size() or 0) - (before or 0))
         row.cost_ns = round(first.seconds * NS_PER_S)
         row.first_call = Samples(
             0, 1, first.start_ns, [row.bench], [0], [first.window_ns], [1], flag=int(Flag.FIRST)
@@ -751,8 +764,11 @@ class Runner:
                 self._idle()
             elif self._has_all_iters():
                 self._stop_reason = f"{self._config.iters} samples a row"
+            elif self._is_to_be_rebuilt():
+                self._rebuild()
             else:
                 self._step()
+        self._realloc.release()
         if self._is_over_time(began_ns) or self._has_all_iters():
             self._drain(wait=True)
             self._attend(is_final=True)
@@ -1139,6 +1155,86 @@ class Runner:
                     self._on_failure((slot, error))
                     return
 
+    # -- fresh buffers
+
+    def _is_to_be_rebuilt(self) -> bool:
+        if self._is_paused or not self._realloc.left:
+            return False
+        done = min((row.n for row in self._live_rows()), default=0)
+        now_ns = self._time.now_ns()
+        return self._realloc.is_due(now_ns, self._round, self._left_ns(), done)
+
+    def _rebuild(self) -> None:
+        """Between rounds: quick rows get other buffers, and go on."""
+        self._drain(wait=True)
+        begun_ns = self._time.now_ns()
+        self._gate.unman()
+        rows = [row for row in self._live_rows() if not row.is_slow]
+        bases = set(self._bases(rows).values())
+        built = [row.bench for row in self._realloc.choose(rows, bases) if self._renew(row)]
+        self._enter(None)
+        self._realloc.done()
+        self._gate.man()
+        if not built:
+            return
+        gc.collect(1)
+        self._attendant.rebuilt()
+        self._reschedule()
+        self._recall_caches()
+        now_ns = self._time.now_ns()
+        took_ns = now_ns - begun_ns
+        self._ramp_until_ns = max(
+            self._ramp_until_ns, now_ns + min(_RAMP_NS, 2 * took_ns + _SHORT_RAMP_NS)
+        )
+        self._emit(Rebuilt(now_ns, built, took_ns))
+        if took_ns > _RAMP_NS:
+            self._emit(Gap(begun_ns, now_ns, "rows built afresh"))
+
+    def _renew(self, row: Row) -> bool:
+        """Build a row once more; where that fails it goes on as it is, and is not tried again."""
+        old = row.slot
+        assert old is not None
+        before = self._attendant.size()
+        try:
+            attempt = self._try_afresh(row, old)
+        except BaseException as error:  # noqa: BLE001  a benchmark may raise anything
+            leave_if_copy(error)
+            attempt = Attempt(None, one_line(error), is_failure=True)
+        if attempt.slot is None:
+            self._realloc.give_up(row)
+            if attempt.is_failure or self._realloc.is_asked:
+                level = "warn" if attempt.is_failure else "info"
+                self._note("not built afresh", row, {"reason": attempt.reason}, level=level)
+            return False
+        self._schedule.set(old, 0)
+        row.slot = attempt.slot
+        row.build_ns = attempt.took_ns
+        if before is not None:
+            self._realloc.hold(old, max(0, (self._attendant.size() or 0) - before))
+        return True
+
+    def _try_afresh(self, row: Row, old: Slot) -> Attempt:
+        reason = self._realloc.obstacle(row, free_bytes())
+        if reason:
+            return Attempt(None, reason)
+        begun_ns = self._time.now_ns()
+        self._enter(row)
+        built = assemble(row.benchmark, self._config.device, self._config.seed)
+        leave_if_copy()
+        if not callable(built.fn) or not is_elsewhere(old.fn, built.fn):
+            return Attempt(None, "its set-up gives the same buffers again")
+        slot = old.twin()
+        slot.fn, slot.reset, slot.stream = built.fn, built.reset, built.stream
+        slot.set_refill(0)
+        first = prime(self._timer, slot, self._time.now_ns)
+        fault = first.error or vet_result(first.result)
+        if fault is not None:
+            raise fault
+        row.rotated = [rotation.items for rotation in built.rotations]
+        if self._where is not None:
+            self._where.meet(row.bench, row.name, built.fn)
+        return Attempt(slot, took_ns=self._time.now_ns() - begun_ns)
+
     # -- standing still
 
     def _idle(self) -> None:
@@ -1251,6 +1347,8 @@ class Runner:
             self._reschedule()
         elif verb in ("on", "off") and bench is not None:
             self._switch(self._rows[bench], is_on=verb == "on")
+        elif verb == "realloc" and bench is not None:
+            self._realloc.want([bench])
         elif verb == "cache" and bench is not None:
             self._set_cache(self._rows[bench], CacheMode(argument))
 

@@ -40,6 +40,7 @@ from usv_tui.session.desk import ClockDesk
 from usv_tui.session.faults import Faults
 from usv_tui.session.goal import Goal, Outcome
 from usv_tui.session.journal import Journal
+from usv_tui.session.placement import PlacementAsk
 from usv_tui.session.relay import Relay
 from usv_tui.session.row_store import MAX_WINDOW
 from usv_tui.session.shown import ShownSession
@@ -114,6 +115,7 @@ class LiveSession(ShownSession):
         self._goal_ns = 0
         self._watching = Watching(0, "")
         self._diagnosis = Diagnosis()
+        self._placement = PlacementAsk(config)
         self._temp_sent: float | None = None
         self._watchdog = Watchdog(self.store, source, config, self._time.now_ns())
         self._is_paused = False
@@ -289,6 +291,9 @@ class LiveSession(ShownSession):
             found = self._diagnosis.look(now_ns, rows)
             if found:
                 self._take([Noted(notice) for notice in found])
+        with self.faults.around("the placement"):
+            for bench in self._placement.wanted(self.store):
+                self._source.command(Command("realloc", bench=bench))
         with self.faults.around("the advice"):
             if self.desk is not None and not self.store.has_ended:
                 self.desk.is_starved = self.store.is_starved

@@ -49,6 +49,8 @@ class RowStore:
         self.epoch_ns = 0
         """When the epoch began."""
         self.t_ns = Column(np.int64)
+        self.built_ns = Column(np.int64, 8)
+        """When it was built afresh, with other buffers."""
         self.window_ns = Column(np.int64)
         self.round = Column(np.int32)
         self.inner = Column(np.int32)
@@ -235,6 +237,7 @@ class RowStore:
             tick_ns=tick_ns,
             is_active=not is_phase and self.state not in (RowState.OFF, RowState.FAILED),
             n_before=max(0, self.t_ns.first - start),
+            built_ns=self.built_ns.view(),
         )
 
     def windows(self, from_ns: int) -> RowWindows:

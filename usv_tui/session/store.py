@@ -56,6 +56,7 @@ from usv_tui.records import (
     Paced,
     ProbeClock,
     Progress,
+    Rebuilt,
     Samples,
     Skip,
     Start,
@@ -351,6 +352,14 @@ class Store:
         if row is not None:
             row.calibrated = record
 
+    def _on_rebuilt(self, record: Rebuilt) -> None:
+        rows = [self.rows[bench] for bench in record.benches if bench in self.rows]
+        for row in rows:
+            row.built_ns.append(record.at_ns)
+        names = ", ".join(plain.name(row.info.name) for row in rows[:3])
+        more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+        self.log.line(record.at_ns, "event", f"fresh buffers: {names}{more}")
+
     def _on_gap(self, record: Gap) -> None:
         self._gaps.append((record.from_ns, record.to_ns, record.reason))
 
@@ -553,6 +562,7 @@ class Store:
         Paced: _on_paced,
         ProbeClock: _on_probe,
         Progress: _on_progress,
+        Rebuilt: _on_rebuilt,
         Skip: _on_skip,
         Start: _on_start,
         State: _on_state,

@@ -30,7 +30,14 @@ def normal_quantile(p: float) -> float:
 
 
 def t_quantile(p: float, df: float) -> float:
-    """Student's t quantile by the Cornish-Fisher expansion; within 0.02 at p = 0.975, df >= 3."""
+    """Student's t quantile by the Cornish-Fisher expansion; within 0.02 at p = 0.975.
+
+    Exact for one and two degrees of freedom, where the expansion is poor.
+    """
+    if df == 1:
+        return math.tan(math.pi * (p - 0.5))
+    if df == 2:
+        return (2 * p - 1) * math.sqrt(0.5 / (p * (1 - p)))
     z = normal_quantile(p)
     z2 = z * z
     g1 = z * (z2 + 1) / 4

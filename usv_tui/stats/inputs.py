@@ -4,7 +4,7 @@ Nothing is copied or converted until a window has been cut out, so a million sam
 than the last twenty seconds of them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,10 @@ STRAY_MADN = 8.0
 _STRAY_WINDOW = 13
 
 AnyInts = NDArray[np.signedinteger] | NDArray[np.unsignedinteger]
+
+
+def _never() -> IntArray:
+    return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class RowData:
     """False for a row that is off, failed or a phase: it is described, but gives no advice."""
     n_before: int = 0
     """How many older samples of the epoch are not kept."""
+    built_ns: IntArray = field(default_factory=_never)
+    """When it was built afresh, with other buffers: ascending."""
 
     def cut(self, from_ns: int, to_ns: int, most: int) -> "Cut":
         """The usable samples that start in [from, to), thinned evenly to at most `most`."""

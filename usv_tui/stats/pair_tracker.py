@@ -9,7 +9,7 @@ import math
 import msgspec
 import numpy as np
 
-from usv_tui.model import Answer, ClockRatio, Ratio
+from usv_tui.model import PLACEMENT, Answer, ClockRatio, Ratio
 from usv_tui.stats.basics import FloatArray, IntArray, correlation_time
 from usv_tui.stats.long_run import clipped, long_run, of_clipped
 from usv_tui.stats.pairs import (
@@ -23,6 +23,7 @@ from usv_tui.stats.pairs import (
     without_interval,
 )
 from usv_tui.stats.patience import Watch, needed_s
+from usv_tui.stats.placement import Between, between, stretches
 
 CAPACITY = 2048
 """Most values kept; then neighbours are averaged."""
@@ -66,6 +67,8 @@ class PairTracker:
         self._told = 0.0, 1
         """Half the interval that was told last, and of how many rounds."""
         self._watch = Watch()
+        self._cuts: list[int] = []
+        """Rounds that there were each time when the rows were built afresh."""
 
     @property
     def values(self) -> FloatArray:
@@ -110,6 +113,12 @@ class PairTracker:
             if self._stride == 1 and rounds.shape[1]:
                 rounds[0] = clipped(rounds[0])
             self._thin()
+
+    def cut(self) -> None:
+        """The rows have other buffers from the next round on."""
+        if self.total and self.total not in self._cuts[-1:]:
+            self._cuts.append(self.total)
+            self._tau = None
 
     def _append(self, values: FloatArray) -> None:
         need = self._n + values.shape[1]
@@ -160,22 +169,47 @@ class PairTracker:
             return without_interval(d, band)
         # Means of several rounds are of rounds whose stragglers were drawn in when they came.
         values = clipped(d, resolution or 0.0) if self._stride == 1 else d
-        known = of_clipped(values, self._correlation(values))
-        found = bracketed(d, known, alpha=alpha / max(comparisons, 1), resolution=resolution)
-        found = found._replace(found=found.found._replace(n_eff=found.found.n_eff * self._gain))
+        found, builds = self._judge(values, alpha / max(comparisons, 1), resolution)
         told = self._eased(found.half)
         safe = found._replace(half=max(found.half, told))
         at_clock = clock_ratio(d, self.log_mhz, safe) if found.moves(band) else None
         ratio = told_ratio(found._replace(half=told), self.total, band, resolution)
         said = safe.answer(band)
         is_short = not self._watch.is_enough and self._is_early(found.centre, is_limited=is_limited)
+        if builds is not None and builds.is_young and abs(found.centre) < PLACEMENT:
+            is_short = True
         if is_short and not is_last and said in SAID:
             said = Answer.UNDECIDED
         short = SHORT_RUN if is_short and said is Answer.UNDECIDED else ""
         note = ", ".join(filter(None, (ratio.note, short)))
         return msgspec.structs.replace(
-            ratio, answer=said, at_clock=at_clock, is_short=is_short, note=note
+            ratio,
+            answer=said,
+            at_clock=at_clock,
+            is_short=is_short,
+            note=note,
+            placement=None if builds is None else builds.spread,
         )
+
+    def _judge(
+        self, values: FloatArray, alpha: float, resolution: float | None
+    ) -> tuple[Estimate, Between | None]:
+        """The estimate, and what allocations add to it where the rows were built afresh."""
+        parts = stretches(values, [-(-cut // self._stride) for cut in self._cuts])
+        if parts is None:
+            return self._bracket(values, alpha, resolution), None
+        within = self._bracket(parts.flat, alpha, resolution)
+        told = between(parts, within.found.variance, alpha)
+        if told.spread > PLACEMENT:
+            # No buffers do that: the rows' times have changed with something else.
+            return self._bracket(values, alpha, resolution), told
+        half = max(within.half, min(told.half, PLACEMENT))
+        return within._replace(centre=told.centre, half=half), told
+
+    def _bracket(self, values: FloatArray, alpha: float, resolution: float | None) -> Estimate:
+        known = of_clipped(values, self._correlation(values))
+        found = bracketed(values, known, alpha=alpha, resolution=resolution)
+        return found._replace(found=known._replace(n_eff=known.n_eff * self._gain))
 
     def _is_early(self, log_ratio: float, *, is_limited: bool) -> bool:
         """So near to 1, where slow modes and clocks may fake it, more time must have passed."""

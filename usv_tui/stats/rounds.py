@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from usv_tui.model import EXCLUDED, Ratio
 from usv_tui.stats.basics import NS_PER_S, FloatArray, IntArray
@@ -53,9 +54,13 @@ class _Pair:
 
     def __init__(self, row: int, baseline: int) -> None:
         self.baseline = baseline
+        self.allocations = 1
+        """How often both of them were built in this epoch."""
         self.tracker = PairTracker(row)
         self.next_round = -1
         """The first round that has not been paired yet."""
+        self.last_ns = 0
+        """When the last one that has began."""
 
 
 class RatioBook:
@@ -93,6 +98,8 @@ class RatioBook:
             if pair is None or pair.baseline != base.bench:
                 pair = self._pairs[row.bench] = _Pair(row.bench, base.bench)
             _consume(pair, row, base, epoch_ns, shared, is_final=is_final)
+            builds = [int(np.count_nonzero(r.built_ns > epoch_ns)) for r in (row, base)]
+            pair.allocations = 1 + min(builds)
 
     def ratio(
         self,
@@ -107,7 +114,7 @@ class RatioBook:
         pair = self._pairs.get(row.bench)
         if pair is None:
             return None
-        return pair.tracker.ratio(
+        found = pair.tracker.ratio(
             band=self._band,
             alpha=self._alpha,
             comparisons=comparisons,
@@ -115,6 +122,7 @@ class RatioBook:
             is_limited=is_limited,
             is_last=is_last,
         )
+        return replace(found, allocations=pair.allocations)
 
 
 def comparisons(rows: Sequence[RowData]) -> dict[int, int]:
@@ -148,8 +156,24 @@ def _consume(
         )
         ours, theirs = ours.only(i), theirs.only(j)
     clock = shared.log_mhz(theirs.t_ns)
-    pair.tracker.add(ours.values - theirs.values, clock, theirs.t_ns)
+    for part in _between_builds(row, base, pair.last_ns, theirs.t_ns):
+        log_mhz = None if clock is None else clock[part]
+        pair.tracker.add((ours.values - theirs.values)[part], log_mhz, theirs.t_ns[part])
+        if part.stop is not None:
+            pair.tracker.cut()
     pair.next_round = last
+    if theirs.t_ns.size:
+        pair.last_ns = int(theirs.t_ns[-1])
+
+
+def _between_builds(row: RowData, base: RowData, from_ns: int, t_ns: IntArray) -> list[slice]:
+    """The rounds in parts that end where one of the rows was built afresh; the last goes on."""
+    if t_ns.size == 0 or row.built_ns.size + base.built_ns.size == 0:
+        return [slice(None)]
+    builds = np.union1d(row.built_ns, base.built_ns)
+    builds = builds[(builds > from_ns) & (builds <= t_ns[-1])]
+    ends = np.searchsorted(t_ns, builds).tolist()
+    return [slice(a, b) for a, b in zip([0, *ends], [*ends, None], strict=True)]
 
 
 def _log_mhz(telemetry: TelemetryData, t_ns: IntArray) -> FloatArray | None:

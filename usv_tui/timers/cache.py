@@ -187,12 +187,18 @@ def distinct_bytes(items: Iterable[object]) -> int | None:
 
     The same tensor twice, or two views of one buffer, do not make a rotation any larger.
     """
-    storages: dict[int, int] = {}
-    for leaf in _leaves(items):
+    found = storages(_leaves(items))
+    return sum(found.values()) if found else None
+
+
+def storages(leaves: Iterable[object]) -> dict[int, int]:
+    """Where the memory behind each array or tensor among these begins, and its bytes."""
+    found: dict[int, int] = {}
+    for leaf in leaves:
         storage = _storage(leaf)
         if storage is not None:
-            storages[storage[0]] = max(storage[1], storages.get(storage[0], 0))
-    return sum(storages.values()) if storages else None
+            found[storage[0]] = max(storage[1], found.get(storage[0], 0))
+    return found
 
 
 def _leaves(value: object, depth: int = 5) -> Iterable[object]:

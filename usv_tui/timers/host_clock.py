@@ -91,7 +91,7 @@ class HostClock:
             BenchFault: its work goes on after its calls, and nothing here can wait for it.
         """
         torch = sys.modules.get("torch")
-        owned = [*_leaves(result), *_leaves(fn)]
+        owned = [*reachable(result), *reachable(fn)]
         kinds = {kind: True for leaf in owned if (kind := _kind_of(leaf)) not in _ON_HOST}
         found: list[Finding] = []
         fresh = self._libraries(owned)
@@ -169,7 +169,7 @@ def _refuse_early(
     fn: Callable[[], object], result: object, before: Iterable[Callable[[], object]]
 ) -> None:
     """A result that can be waited for, and has to be: three calls in a row show it."""
-    waiting = next((leaf for leaf in _leaves(result) if _can_wait(leaf)), None)
+    waiting = next((leaf for leaf in reachable(result) if _can_wait(leaf)), None)
     if waiting is None:
         return
     lags: list[_Lag] = []
@@ -196,7 +196,7 @@ def _lag(fn: Callable[[], object]) -> _Lag:
     start_ns = time.perf_counter_ns()
     result = fn()
     end_ns = time.perf_counter_ns()
-    waiting = [leaf for leaf in _leaves(result) if _can_wait(leaf)]
+    waiting = [leaf for leaf in reachable(result) if _can_wait(leaf)]
     said = [bool(leaf.is_ready()) for leaf in waiting if callable(getattr(leaf, "is_ready", None))]
     wait_ns = time.perf_counter_ns()
     for leaf in waiting:
@@ -244,7 +244,7 @@ def _root(leaf: object) -> str:
     return str(name).partition(".")[0]
 
 
-def _leaves(value: object) -> Iterator[Any]:
+def reachable(value: object) -> Iterator[Any]:
     """What a value holds: the items of containers, and what a callable closes over or names."""
     pending: list[tuple[object, int]] = [(value, _DEPTH)]
     seen: set[int] = set()

@@ -56,6 +56,7 @@ _SENTENCES: dict[str, Words] = {
     "out of memory, retrying": lambda e: (
         f"out of memory, tried once more later ({e.get('message', '')})"
     ),
+    "not built afresh": lambda e: f"its buffers stay where they are: {e.get('reason', '')}",
     "bad pace": lambda e: str(e.get("reason", "")),
     "slow row": lambda e: (
         f"{float(e['seconds']):.3g} s a window: its first calls are its samples, without a warm-up"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from usv_tui import plain
 from usv_tui.diagnosis.vocabulary import BADGES, DISBELIEVED
-from usv_tui.model import Answer, ClockHold, ClockState, Ratio
+from usv_tui.model import PLACEMENT, Answer, ClockHold, ClockState, Ratio
 
 if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
     from usv_tui.session.snapshot import RowView
@@ -90,8 +90,8 @@ def _same(one: str, other: str) -> int:
 
 # -- ratios
 
-_PLACEMENT = 0.03
-"""Differences up to this much have been seen between equal rows in other buffers."""
+_LEAST_SPREAD = 0.0005
+"""Allocations that differ by less are not worth a word."""
 
 
 def ratio_limits(ratio: Ratio | None) -> list[str]:
@@ -103,11 +103,20 @@ def ratio_limits(ratio: Ratio | None) -> list[str]:
     if at is not None:
         half = (at.high - at.low) / 2
         words.append(f"at {at.mhz:.0f} MHz {at.ratio:.4f}x ±{half:.4f}")
-    if ratio.answer in (Answer.FASTER, Answer.SLOWER) and abs(ratio.ratio - 1) <= _PLACEMENT:
-        words.append("one allocation: placement not covered")
+    if abs(ratio.ratio - 1) <= PLACEMENT:
+        words += _placement_words(ratio)
     if ratio.is_short and ratio.answer is not Answer.UNDECIDED:
         words.append("short run: slower changes not covered")
     return words
+
+
+def _placement_words(ratio: Ratio) -> list[str]:
+    if ratio.allocations == 1:
+        is_told = ratio.answer in (Answer.FASTER, Answer.SLOWER)
+        return ["one allocation: placement not covered"] if is_told else []
+    spread = ratio.placement or 0.0
+    differ = f", between which it changes by {spread * 100:.2g} %" if spread > _LEAST_SPREAD else ""
+    return [f"{ratio.allocations} allocations{differ}"]
 
 
 # -- states and times
