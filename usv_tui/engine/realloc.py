@@ -114,6 +114,8 @@ class Reallocation:
             return f"its set-up takes {row.build_ns / NS_PER_S:.2g} s"
         if unwrap(slot.fn) is not slot.fn or "graph" in slot.hints:
             return "it is timed in phases or as a graph"
+        if row.subject is not None and row.subject.inputs is not None:
+            return "its inputs come from a factory of their own"
         if not _memory(slot.fn):
             return "no array or tensor of its own was found"
         if free_bytes is not None and row.built_bytes > _MOST_OF_FREE * free_bytes:

@@ -5,6 +5,7 @@ grad mode and autocast per thread. It emits records and takes commands; it knows
 vendor library.
 """
 
+import dataclasses
 import gc
 import threading
 import traceback
@@ -386,7 +387,7 @@ class Runner:
     def _prime(self, row: Row) -> Any:
         """Build a row and call it once; returns what the callable returned."""
         self._state(row, RowState.PREPARING)
-        begun_ns, before = self._time.now_ns(), self._attendant.size()
+        begun_ns, size_before = self._time.now_ns(), self._attendant.size()
         try:
             built = assemble(row.benchmark, self._config.device, self._config.seed)
             if not callable(built.fn):
@@ -422,7 +423,7 @@ class Runner:
             row.subject.is_watched = bool(values.places(first.result))
         self._unsampled.add(row.bench)
         row.build_ns = self._time.now_ns() - begun_ns
-        row.built_bytes = max(0, (self._attendant.size() or 0) - (before or 0))
+        row.built_bytes = max(0, (self._attendant.size() or 0) - (size_before or 0))
         row.cost_ns = round(first.seconds * NS_PER_S)
         row.first_call = Samples(
             0, 1, first.start_ns, [row.bench], [0], [first.window_ns], [1], flag=int(Flag.FIRST)
@@ -1226,10 +1227,15 @@ class Runner:
         slot = old.twin()
         slot.fn, slot.reset, slot.stream = built.fn, built.reset, built.stream
         slot.set_refill(0)
+        subject = row.subject
+        if subject is not None:
+            subject = dataclasses.replace(subject, slot=slot, check=built.check, kept=None)
+            self._auditor.meet(subject)
         first = prime(self._timer, slot, self._time.now_ns)
         fault = first.error or vet_result(first.result)
         if fault is not None:
             raise fault
+        row.subject = subject
         row.rotated = [rotation.items for rotation in built.rotations]
         if self._where is not None:
             self._where.meet(row.bench, row.name, built.fn)
