@@ -84,8 +84,14 @@ def spread(budgets: Mapping[T, int], seed: int = 0) -> Iterator[list[T]]:
     its share of each, even to one sample: at least one, and no row ends before the others do.
     """
     live = {row: budget for row, budget in budgets.items() if budget > 0}
-    random = Random(seed)
     rounds = min(live.values(), default=0)
+    if all(budget % rounds == 0 for budget in live.values()):
+        # Every round is like the others: the cheap draw of the endless schedule.
+        quotas = {row: budget // rounds for row, budget in live.items()}
+        next_round = Schedule(quotas, seed).next_round
+        yield from (next_round() for _ in range(rounds))
+        return
+    random = Random(seed)
     for i in range(rounds):
         order = [
             row

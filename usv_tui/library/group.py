@@ -230,10 +230,11 @@ class Group:
         except Exception as error:  # noqa: BLE001  a device's error comes to light here
             self._lose_device(error)
             return
+        add = [row.windows.append for row in self.rows]
         for record in records:
             self._collected += len(record.bench)
             for bench, window_ns in zip(record.bench, record.window_ns, strict=True):
-                self.rows[bench].windows.append(window_ns)
+                add[bench](window_ns)
 
     def _lose_device(self, error: BaseException) -> None:
         """Nothing more can be read: every row that is not failed yet has this error."""
