@@ -1,5 +1,6 @@
 """A whole simulated run in virtual time: worker, sensors, session and file, with what was shown."""
 
+import contextlib
 import io
 import threading
 from collections import deque
@@ -12,18 +13,19 @@ from tests.fakes.live import FakeSource
 from usv_tui.engine.runner import Runner
 from usv_tui.errors import UsvError
 from usv_tui.gate import Gate
-from usv_tui.model import ClockHold, ClockState, ClockUndo, Notice, RunConfig
-from usv_tui.records import AnyRecord, Clocks, Command, Device, Noted, Telemetry, decode, encode
+from usv_tui.model import RunConfig
+from usv_tui.records import AnyRecord, Command, decode, encode
 from usv_tui.report import table
-from usv_tui.seams import Tier
 from usv_tui.session import export
 from usv_tui.session.controller import LiveSession
+from usv_tui.session.desk import ClockDesk
 from usv_tui.session.store import Store
+from usv_tui.sim import find_scenario
 from usv_tui.sim.device import load
+from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 BEGIN_NS = 100 * NS_PER_S
-POLL_NS = NS_PER_S // 10
 PUMP_NS = NS_PER_S // 5
 
 
@@ -120,6 +122,12 @@ class VirtualRun:
         self.shown: list[Shown] = []
         self._commands: deque[Command] = deque()
         self.source = _Source(self._commands)
+        locked = find_scenario(scenario).initial_lock_mhz(self.sim.card)
+        self.desk = ClockDesk(
+            lambda _: self.sim.clocks,
+            wanted="" if locked is None else str(locked),
+            time_source=self.time,
+        )
         self.session = LiveSession(
             self.source,  # type: ignore[arg-type]
             suite=scenario,
@@ -128,11 +136,12 @@ class VirtualRun:
             journal=self.journal,  # type: ignore[arg-type]
             simulated=self.sim.label,
             time_source=self.time,
+            desk=self.desk,
         )
         self._script: list[tuple[int, Callable[[], object]]] = []
-        self._poll_ns = self._pump_ns = 0
+        self._poller = Poller(self.sim.telemetry, self._sense, self.time, learn_s=0)
+        self._pump_ns = 0
         self._is_busy = False
-        self._undo: ClockUndo | None = None
 
     def at(self, seconds: float, action: Callable[[], object]) -> None:
         """Do something then."""
@@ -146,39 +155,22 @@ class VirtualRun:
 
     def look(self) -> None:
         """Keep what is shown now."""
-        self.session.pump()
+        self._pump()
         now_ns = self.time.now_ns()
         count = len(self.journal.frames)
         self.shown.append(Shown(count, now_ns, facts(self.session.store, now_ns)))
 
     def unlock(self) -> None:
         """As a user would."""
-        if self._undo is not None:
-            self.sim.clocks.undo(self._undo)
-            self._undo = None
-            self.source.queue.append(Clocks(self.time.now_ns(), ClockState(hold=ClockHold.FREE)))
-            self._commands.append(Command("ramp", "unlocked"))
+        self.desk.unlock()
 
     def lock(self, mhz: int) -> None:
-        """As a user would, without a guardian; a device may refuse."""
-        undo = self.sim.clocks.plan_undo()
-        try:
-            self.sim.clocks.lock(mhz)
-        except UsvError as error:
-            self._note("lock refused", error)
-            return
-        self._undo = undo
-        state = ClockState(hold=ClockHold.LOCKED, locked_mhz=mhz, can_lock=True)
-        self.source.queue.append(Clocks(self.time.now_ns(), state))
-        self._commands.append(Command("ramp", f"locked at {mhz} MHz"))
+        """As a user would; a device may refuse, and the session then says so."""
+        with contextlib.suppress(UsvError):
+            self.desk.lock(mhz)
 
     def run(self) -> Store:
         """Measure to the end; the store as it is when the session is closed."""
-        try:
-            self.source.queue.append(Device(self.time.now_ns(), self.sim.telemetry.open()))
-        except UsvError as error:
-            self._note("telemetry off", error)
-            self._poll_ns = 1 << 62
         Runner(
             self.sim.suite,
             self.config,
@@ -190,6 +182,9 @@ class VirtualRun:
         self.session.close("")
         return self.session.store
 
+    def _sense(self, record: AnyRecord) -> None:
+        self.source.queue.append(record)
+
     def _emit(self, record: AnyRecord) -> None:
         self.source.queue.append(record)
         self._go_on()
@@ -200,24 +195,18 @@ class VirtualRun:
             return
         self._is_busy = True
         now_ns = self.time.now_ns()
-        if now_ns >= self._poll_ns:
-            self._poll_ns = now_ns + POLL_NS
-            self._poll()
+        self._poller.tick()
         if now_ns >= self._pump_ns:
             self._pump_ns = now_ns + PUMP_NS
-            self.session.pump()
+            self._pump()
             self.session.store.snapshot(now_ns)
         while self._script and self._script[0][0] <= now_ns:
             self._script.pop(0)[1]()
         self._is_busy = False
 
-    def _poll(self) -> None:
-        try:
-            self.source.queue.append(Telemetry(self.sim.telemetry.read(Tier.ALL)))
-        except UsvError as error:
-            self._note("telemetry lost", error)
-
-    def _note(self, code: str, error: UsvError) -> None:
-        evidence = {"reason": str(error)}
-        notice = Notice(code=code, at_ns=self.time.now_ns(), level="warn", evidence=evidence)
-        self.source.queue.append(Noted(notice))
+    def _pump(self) -> None:
+        """The front end's look; a job at the clocks' desk takes no virtual time."""
+        self.session.pump()
+        job = self.desk._job
+        if job is not None:
+            job.join(30)

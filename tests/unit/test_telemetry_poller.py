@@ -130,6 +130,35 @@ def test_the_device_comes_first_and_again_when_a_sensor_changes():
     assert [d.info.sensors["sm_mhz"].label for d in devices] == ["", "nominal"]
 
 
+def test_a_sensor_that_stops_is_told_and_so_is_its_return():
+    """Two looks without a value are a loss; one that never had any, or one bad look, is none."""
+    time, source, records, poller = make()
+    reasons = {"sm_mhz": None, "power_mw": None, "fan_pct": "no fan"}
+    source.info = lambda: DeviceInfo(
+        uuid="GPU-1",
+        name="Fake",
+        kind="sim",
+        sensors={name: SensorInfo(source="fake", reason=why) for name, why in reasons.items()},
+    )
+    run(poller, time, 3)
+    reasons["power_mw"] = "busy"
+    run(poller, time, 1)
+    reasons["power_mw"] = None
+    run(poller, time, 2)
+    assert codes(records) == []
+
+    reasons.update(sm_mhz="stopped", power_mw="stopped")
+    run(poller, time, 5)
+    reasons.update(sm_mhz=None)
+    run(poller, time, 3)
+
+    told = [sentence(r.notice) for r in records if isinstance(r, Noted)]
+    assert told == [
+        "no longer reported: sm_mhz, power_mw (stopped); the timing goes on",
+        "reported again: sm_mhz",
+    ]
+
+
 def test_slow_calls_take_at_most_a_tenth_of_the_time_and_no_burst_follows():
     """Calls of 50 ms each: the duty is at most 10 %, and a recovery brings no backlog."""
     time, source, _, poller = make(cost_ns=50 * MS)

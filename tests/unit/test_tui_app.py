@@ -604,6 +604,22 @@ def test_a_session_that_ends_by_itself_closes_the_screen_when_asked_to():
     run(main())
 
 
+def test_after_the_end_nothing_is_offered_that_needs_a_run():
+    """The footer drops pause, solo, mark and lock, and their keys say how to measure again."""
+
+    async def main():
+        async with running(fake.session(phase="ended")) as (app, controller, _pilot):
+            footer = screen(app).splitlines()[-1]
+            assert "quit" in footer
+            assert not any(word in footer for word in ("pause", "solo", "mark", "lock"))
+            for key in ("space", "s", "m", "l"):
+                app._on_key_press(key, None)
+                assert shows(app, "the run is over: q keeps its results")
+            assert controller.calls == []
+
+    run(main())
+
+
 def test_time_stands_still_after_the_end():
     """An ended session's charts do not run off the screen."""
 

@@ -170,12 +170,17 @@ def test_selection_is_by_name():
 
 
 def test_a_failed_row_tells_its_error():
-    """The last line of the error takes the place of the figures, with a sign and a word."""
+    """The last line of the error, with a sign and a word, behind the figures that it has."""
     failed = row(1, "bad", state=RowState.FAILED, error="RuntimeError: [CUDA] out of memory")
+    at_once = replace(failed, whole=Stats(), rolling=Stats())
 
     line = shown([row(0, "good"), failed], 80)[2]
+    first = shown([row(0, "good"), at_once], 80)[2]
 
-    assert "✗ failed: RuntimeError: [CUDA] out of memory" in line
+    assert "✗ failed: RuntimeError: [CUDA] out" in line
+    assert "100.000" in line
+    assert "100.000" not in first
+    assert "✗ failed: RuntimeError: [CUDA] out of memory" in first
     assert shown([failed], 30)[1].rstrip().endswith("…")
 
 

@@ -35,6 +35,8 @@ _LEVELS = {"error": "ERROR", "warn": "warning"}
 _MOST_NAMES = 4
 _MIN_SHARE = 0.005
 """Reasons that were active for less of the samples are not mentioned."""
+_OF_BEFORE = 3.0
+"""A std of the whole run this much above that of the last window tells of something past."""
 _NAME_LEAST = 14
 _NAME_ENOUGH = 20
 _NAME_MOST = 40
@@ -217,7 +219,7 @@ def _remarks(row: RowView) -> str:
         words.append(row.state.value)
     if row.word:
         is_open = row.word is StateWord.UNDECIDED
-        words.append(undecided_words(row) if is_open else row.word.value)
+        words.append(undecided_words(row) if is_open else row.word.value + _std_now(row))
     if row.cache != "warm":
         words.append(f"cache {row.cache}")
     if row.mode != "eager":
@@ -228,6 +230,15 @@ def _remarks(row: RowView) -> str:
     if row.stalls:
         words.append(f"{count(row.stalls)} stall{'s' if row.stalls > 1 else ''}")
     return ", ".join(dict.fromkeys(words))
+
+
+def _std_now(row: RowView) -> str:
+    """The spread that a flat row has now, where that of the whole run is about the time before."""
+    before, now = row.whole.rel_std, row.rolling.rel_std
+    is_flat = row.word in (StateWord.SETTLED, StateWord.STEADY)
+    if not is_flat or before is None or now is None or before < _OF_BEFORE * now:
+        return ""
+    return f" (std now {fixed(now * 100, 2)} %)"
 
 
 def _error(row: RowView) -> str:

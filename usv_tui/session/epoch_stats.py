@@ -95,13 +95,13 @@ class EpochStats:
         return self.count_of(Flag.STARVED, int(EXCLUDED))
 
     @property
-    def _n_counted(self) -> int:
+    def n_counted(self) -> int:
         return int(self._by_flags[(_SETS & int(EXCLUDED)) == 0].sum())
 
     @property
     def is_mostly_starved(self) -> bool:
         """The host is late so often that this is what the row is."""
-        return 2 * self.n_starved >= self._n_counted
+        return 2 * self.n_starved >= self.n_counted
 
     @property
     def has_shown(self) -> bool:

@@ -192,9 +192,12 @@ class RowStore:
 
     @property
     def starved_words(self) -> str:
-        """How many windows the host was late for; empty for none."""
-        n = self._epoch.n_starved
-        return f"{n} starved" if n else ""
+        """How many windows the host was late for, or which part where they are the most."""
+        epoch = self._epoch
+        n = epoch.n_starved
+        if not n:
+            return ""
+        return f"{n / epoch.n_counted:.0%} starved" if epoch.is_mostly_starved else f"{n:,} starved"
 
     def start_epoch(self, at_ns: int) -> None:
         """Statistics forget; the samples stay."""

@@ -479,7 +479,10 @@ class Store:
         if row is not None:
             row.error, row.traceback = record.message, record.traceback
         if record.fatal:
-            self.fatal = f"the device's context is lost after {name}: restart the measurement"
+            self.fatal = (
+                f"the device's context is lost after {name}: "
+                "end this run, and start the command again"
+            )
             self.log.tell(record.at_ns, "error", "context lost", self.fatal, {"row": name})
         if row is None:
             self.log.tell(record.at_ns, "error", record.kind, f"{name}: {record.message}", {})

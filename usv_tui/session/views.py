@@ -13,6 +13,9 @@ from usv_tui.timesource import NS_PER_S
 if TYPE_CHECKING:
     from usv_tui.session.store import Store
 
+_FEW_SEVERE, _SEVERE_SHARE = 5, 0.002
+_ABOVE_BULK = 3.0
+"""Stragglers are told where they are more, and make the std so many times the bulk's."""
 _RATE_NS = 2 * NS_PER_S
 
 
@@ -166,13 +169,21 @@ def _row_view(store: "Store", row: RowStore, shares: tuple[tuple[str, float], ..
         here_s=cal.here_ns / NS_PER_S if cal and cal.here_ns else None,
         alone_s=cal.alone_ns / NS_PER_S if cal and cal.alone_ns else None,
         mode=cal.mode if cal else "eager",
-        badges=row.all_badges,
+        badges=(*row.all_badges, *_stragglers(whole)),
         energy_j=row.energy.joules,
         energy_label=row.energy.label,
         throttled=shares,
         error=row.error,
         traceback=row.traceback,
     )
+
+
+def _stragglers(of: Stats) -> tuple[str, ...]:
+    """How many samples are far outside the bulk, where they make most of the spread."""
+    is_much = of.severe >= max(_FEW_SEVERE, _SEVERE_SHARE * of.n)
+    if not is_much or not of.madn_s or (of.std_s or 0.0) < _ABOVE_BULK * of.madn_s:
+        return ()
+    return (f"{of.severe:,} stragglers",)
 
 
 def _cache_wanted(store: "Store") -> CacheMode | str:

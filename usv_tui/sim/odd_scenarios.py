@@ -45,7 +45,7 @@ ODD = (
     Scenario(
         name="chassis",
         summary="a cold card under a cap in a chassis that warms for ten minutes",
-        look_for="times fall within two minutes, and then go on by a few percent in all",
+        look_for="times grow for two minutes, and then go on by a few percent in all: `WAIT`",
         kernels=_CAPPED,
         adapt=chassis,
         warm=False,
@@ -53,7 +53,7 @@ ODD = (
     Scenario(
         name="cap-pi",
         summary="a power cap kept by a smooth controller",
-        look_for="the clock wanders a little instead of dithering",
+        look_for="the clock wanders a little instead of dithering: `THROTTLED: POWER`",
         kernels=_CAPPED,
         adapt=_with(capped, controller="pi"),
         verdict=Verdict.THROTTLED_POWER,
@@ -61,7 +61,7 @@ ODD = (
     Scenario(
         name="cap-sawtooth",
         summary="a power cap kept by climbing and falling: a limit cycle",
-        look_for="a sawtooth in the clock; a lock near its top can be held",
+        look_for="a sawtooth in the clock: `THROTTLED: POWER`; a lock near its top can be held",
         kernels=_CAPPED,
         adapt=_with(capped, controller="sawtooth"),
         verdict=Verdict.THROTTLED_POWER,
@@ -69,7 +69,7 @@ ODD = (
     Scenario(
         name="cap-hopping",
         summary="a power cap kept by hopping between coarse clocks",
-        look_for="plateaus in the clock and the times",
+        look_for="plateaus in the clock and the times: `THROTTLED: POWER`",
         kernels=_CAPPED,
         adapt=_with(capped, controller="hopping"),
         verdict=Verdict.THROTTLED_POWER,
@@ -77,7 +77,7 @@ ODD = (
     Scenario(
         name="moving-cap",
         summary="a power cap that is moved up and down by six percent",
-        look_for="clock and times in waves of two seconds",
+        look_for="clock and times in waves of two seconds: `THROTTLED: POWER`",
         kernels=_CAPPED,
         adapt=_with(capped, cap_swing=0.06, cap_period_s=2.2),
         verdict=Verdict.THROTTLED_POWER,
@@ -85,7 +85,7 @@ ODD = (
     Scenario(
         name="stray-readings",
         summary="one clock reading in 400 is half of the clock",
-        look_for="spikes in the clock strip that no time follows; the advice does not mind",
+        look_for="spikes in the clock strip that no time follows; it stays `THROTTLED: POWER`",
         kernels=_CAPPED,
         adapt=_with(capped, stray_p=1 / 400),
         verdict=Verdict.THROTTLED_POWER,
@@ -93,7 +93,7 @@ ODD = (
     Scenario(
         name="idle-readings",
         summary="a clock sensor that now and then says 58 MHz under load",
-        look_for="spikes to the idle clock that no time follows; the advice does not mind",
+        look_for="spikes to the idle clock that no time follows; it stays `THROTTLED: POWER`",
         kernels=_CAPPED,
         adapt=_with(capped, stray_p=1 / 100, stray_mhz=58.0),
         verdict=Verdict.THROTTLED_POWER,
@@ -101,7 +101,7 @@ ODD = (
     Scenario(
         name="slow-sensor",
         summary="a clock sensor that shows the mean of the last second, late",
-        look_for="times dither and the clock shown does not: `the sensor is too slow`",
+        look_for="times dither and the clock shown does not: `the clock sensor is too slow`",
         kernels=_CAPPED,
         adapt=_with(
             capped, clock_window_ns=1_000_000_000, lag_ns=400_000_000, refresh_ns=100_000_000
@@ -110,7 +110,7 @@ ODD = (
     Scenario(
         name="flutter",
         summary="a clock sensor that is off by up to two steps, on a clock that is locked",
-        look_for="a restless clock strip over times that stand still",
+        look_for="a restless clock strip over times that stand still: `the clock readings flutter`",
         kernels=TRIO,
         adapt=_with(flutter_steps=2),
         lock=held_clock,
@@ -127,14 +127,14 @@ ODD = (
     Scenario(
         name="light-cold",
         summary="a cold card under a load so light that nothing limits it",
-        look_for="temperature rises and the times do not; steady after a minute",
+        look_for="temperature rises and the times do not: `STEADY` after a minute",
         kernels=LIGHT,
         warm=False,
     ),
     Scenario(
         name="chiplets",
         summary="a card of several chiplets, each with a clock of its own, under a cap",
-        look_for="the mean is shown; the slowest sets the times and the clock to lock at",
+        look_for="the slowest chiplet sets the times and the clock to lock at: `THROTTLED: POWER`",
         kernels=_CAPPED,
         adapt=_with(capped, chiplets=8),
         verdict=Verdict.THROTTLED_POWER,
@@ -142,7 +142,7 @@ ODD = (
     Scenario(
         name="hidden-slow",
         summary="after 15 seconds the card slows by a third and its reported clock stands still",
-        look_for="the clock measured in the stream falls, the reported one does not",
+        look_for="the clock in the stream falls, the reported one not: `SLOWER THAN ITS CLOCK`",
         kernels=LIGHT,
         neighbours=(Neighbour(hidden=0.33, start_s=15.0),),
         probe=True,

@@ -45,6 +45,8 @@ LEARN_PERIOD_NS = 20 * MS
 COSTS_KEPT = 512
 _APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68})
 """Xids that a faulty program causes; the device is none the worse."""
+_GONE = 2
+"""So many looks without a value, a second apart, and a sensor is lost."""
 OFF_WAIT_NS = 3600 * NS_PER_S
 
 PollerRecord = Device | Telemetry | Noted
@@ -133,6 +135,8 @@ class Poller:
         self._uncorrected: int | None = None
         self._xids = 0
         self._doubts_told: set[tuple[str, str]] = set()
+        self._missing: dict[str, int] = {}
+        """Looks without a value since the last with one, of sensors that ever had one."""
 
     # --- the owner's side: any thread, never blocks
 
@@ -466,9 +470,30 @@ class Poller:
     def _emit_info(self, info: DeviceInfo) -> None:
         """Pass the device on when something other than a cost has changed."""
         self._tell_doubts(info)
+        self._tell_losses(info)
         if self._info is None or _essence(info) != _essence(self._info):
             self._info = info
             self._emit(Device(self._time.now_ns(), info))
+
+    def _tell_losses(self, info: DeviceInfo) -> None:
+        """Say which sensors gave values and have none for two looks, and which came back."""
+        lost: dict[str, list[str]] = {}
+        back = []
+        for name, sensor in info.sensors.items():
+            if sensor.refused:
+                continue  # told as that
+            if not sensor.reason:
+                if self._missing.get(name, 0) >= _GONE:
+                    back.append(name)
+                self._missing[name] = 0
+            elif name in self._missing:
+                self._missing[name] += 1
+                if self._missing[name] == _GONE:
+                    lost.setdefault(sensor.reason, []).append(name)
+        for reason, names in lost.items():
+            self._note("sensors lost", "warn", sensors=names, reason=reason)
+        if back:
+            self._note("sensors back", "info", sensors=back)
 
     def _tell_doubts(self, info: DeviceInfo) -> None:
         """Say once of each sensor that it gives values that cannot be true, or stands still."""

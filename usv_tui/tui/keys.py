@@ -102,6 +102,9 @@ LIVE: tuple[Key, ...] = (
 MEASURING = ("lock", "solo", "telemetry", "renew")
 """Actions that a saved session has no use for."""
 
+RUNNING = ("pause", "solo", "mark", "lock", "telemetry")
+"""Actions that mean nothing once the run is over."""
+
 REPLAY: tuple[Key, ...] = (
     Key(("H", "shift+left"), "back", "10 s", "In a replay: 10 s back / forward.", "H/L", rank=1),
     Key(("L", "shift+right"), "forward", "", "", "L"),

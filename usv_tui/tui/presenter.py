@@ -45,6 +45,7 @@ Line = tuple[Strip, ...]
 MESSAGE_NS = 4 * NS_PER_S
 MESSAGE_LOOKS = 12
 _OF_THE_APP = ("quit", "interrupt", "suspend", "screenshot", "copy", "copy_verdict")
+_IS_OVER = "the run is over: q keeps its results; to measure again, start the command again"
 _FENCE = 3.0
 """Quartile ranges beyond the quartiles that make an outlier."""
 
@@ -177,14 +178,20 @@ class Presenter:
         if fixed and action in keys.MEASURING:
             self.say(fixed, now_ns)
             return ""
-        if (
-            action in ("quit", "interrupt", "suspend", "screenshot", "copy", "copy_verdict")
-            or not action
-        ):
+        if not fixed and action in keys.RUNNING and self._is_past(action):
+            self.say(_IS_OVER, now_ns)
+            return ""
+        if action in _OF_THE_APP or not action:
             return action
         deed: Callable[[int], None] = getattr(self, f"do_{action}")
         deed(now_ns)
         return ""
+
+    def _is_past(self, action: str) -> bool:
+        """Nothing is left to do it to: the run is over, and no lock of ours is in force."""
+        shown = self.snapshot
+        is_locked = action == "lock" and shown.clocks.in_force_mhz is not None
+        return shown.phase == RunPhase.ENDED and not is_locked
 
     def _type(self, key: str, character: str | None) -> bool:
         """A key while the filter is being typed; False for those that are never text."""

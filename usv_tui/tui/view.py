@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from textual.strip import Strip
 
 from usv_tui.errors import one_line
+from usv_tui.model import RunPhase
 from usv_tui.report.columns import WINDOW
 from usv_tui.session.faults import Faults, place_of
 from usv_tui.session.snapshot import (
@@ -150,6 +151,11 @@ class Scene:
         words = self.look.text(f" {name}: {one_line(error)} ({place_of(error)})")
         said = text.strip([(words, self.look.bad)], width, self.look.base)
         return text.exactly([said], width, lines, self.look.base)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is measured any more."""
+        return self.snapshot.phase == RunPhase.ENDED
 
     @property
     def row(self) -> RowView | None:

@@ -100,7 +100,8 @@ def advice_line(advice: Advice, names: Mapping[int, str] | None = None) -> str:
         at = " at" if advice.verdict is Verdict.LOCK else ", lock at"
         word = f"{word}{at} {advice.lock_mhz} MHz{_behind(': ', _gain(advice, names))}"
         if is_idle(advice):
-            return f"{word}: not worth it, {_cost(advice.evidence)}"
+            unknown = _REASONS[SLOW_SENSOR] if advice.reason == SLOW_SENSOR else ""
+            return f"{word}: not worth it, {_cost(advice.evidence)}{_behind('; ', unknown)}"
         return "; ".join([word, *[f for f in facts if not f.startswith("lock at ")][:2]])
     return f"{word}: {'; '.join(facts[:2]) or meaning}"
 

@@ -20,6 +20,12 @@ def _others(e: Mapping[str, Any]) -> str:
     return plain.some(map(words, processes), MOST, int(e.get("more") or 0)) or "?"
 
 
+def _stalled(e: Mapping[str, Any]) -> str:
+    if "seconds" in e:
+        return f"telemetry stalled: one {e.get('during', 'call')} took {float(e['seconds']):.1f} s"
+    return f"telemetry stalled: {e.get('reason', 'a call hangs')}"
+
+
 _SENTENCES: dict[str, Words] = {
     **SENTENCES,
     "inputs restored": lambda _: (
@@ -31,8 +37,14 @@ _SENTENCES: dict[str, Words] = {
     ),
     "telemetry lost": lambda e: f"telemetry lost (the timing goes on): {e.get('reason', '')}",
     "telemetry recovered": lambda _: "telemetry is back",
-    "telemetry stalled": lambda e: f"telemetry stalled: {e.get('reason', 'a call hangs')}",
-    "telemetry off": lambda e: f"no telemetry: {e.get('reason', '')}",
+    "telemetry stalled": _stalled,
+    "telemetry off": lambda e: (
+        f"no telemetry: {str(e.get('reason', '')).removeprefix('no telemetry: ')}"
+    ),
+    "sensors lost": lambda e: (
+        f"no longer reported: {', '.join(e['sensors'])} ({e['reason']}); the timing goes on"
+    ),
+    "sensors back": lambda e: f"reported again: {', '.join(e['sensors'])}",
     "memory errors": lambda e: (
         f"THE DEVICE HAD {e.get('errors', '?')} UNCORRECTED MEMORY ERRORS during the run: its "
         "results cannot be trusted (nvidia-smi -q -d ECC)"

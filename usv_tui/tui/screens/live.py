@@ -4,7 +4,7 @@ from textual.strip import Strip
 
 from usv_tui.model import is_usable
 from usv_tui.tui import text
-from usv_tui.tui.keys import LIVE, MEASURING, REPLAY
+from usv_tui.tui.keys import LIVE, MEASURING, REPLAY, RUNNING
 from usv_tui.tui.layout import Contents, Layout, arrange
 from usv_tui.tui.view import PANES, Scene, TimeAxis
 from usv_tui.tui.widgets import bar, chart, setup, spread, sweep
@@ -31,7 +31,7 @@ class LiveScreen:
         self.log = Log()
         self.advice = AdvicePanel()
         self.layout = Layout(0, 0)
-        self._keys: tuple[tuple[int, bool, bool], Strip] | None = None
+        self._keys: tuple[tuple[int, bool, bool, bool], Strip] | None = None
         self.axis: TimeAxis | None = None
         """The time axis of the last frame; None while no chart is shown."""
 
@@ -156,9 +156,11 @@ class LiveScreen:
             return bar.prompt("/", view.pattern, look, width)
         if view.message and scene.now_ns < view.message_until_ns:
             return bar.message(view.message, look, width)
-        kind = (width, scene.can_renew, scene.is_replay)
+        kind = (width, scene.can_renew, scene.is_replay, scene.is_over)
         if self._keys is None or self._keys[0] != kind:
             shown = [key for key in LIVE if key.action != "renew" or scene.can_renew]
+            if scene.is_over:
+                shown = [key for key in shown if key.action not in RUNNING]
             if scene.is_replay:
                 shown = [*REPLAY, *(key for key in LIVE if key.action not in MEASURING)]
             self._keys = (kind, bar.footer(shown, look, width))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from rich.style import Style
 from textual.strip import Strip
@@ -141,11 +142,12 @@ class Table:
         for index, row in enumerate(shown):
             is_chosen = chosen is not None and row.bench == chosen.bench
             runs = _name_runs(scene, row, name_width, head, is_chosen=is_chosen)
-            if row.state is RowState.FAILED:
-                runs.append(_failure(scene, row, width - 3 - name_width))
-            else:
-                for column in columns:
-                    runs.append(self._cell_run(scene, row, column, index, is_chosen=is_chosen))
+            is_failed = row.state is RowState.FAILED
+            for column in _figures_before(columns, row) if is_failed else columns:
+                runs.append(self._cell_run(scene, row, column, index, is_chosen=is_chosen))
+            if is_failed:
+                taken = sum(text.width_of(words) for words, _ in runs)
+                runs.append(_failure(scene, row, width - taken))
             out.append(self._strip(row.bench, runs, width, look))
         if not rows and body > 0:
             out.append(text.strip([(_empty_text(scene), look.dim)], width, look.base))
@@ -319,8 +321,14 @@ class Table:
         return (f" {fitted}", look.strong if is_chosen and cell.style is look.base else cell.style)
 
 
+def _figures_before(columns: Sequence[Filled], row: RowView) -> list[Filled]:
+    """The first figures of a row that failed, where it has any: its error takes the rest."""
+    of_times = takewhile(lambda filled: filled.column.key in ("n", "median", "std"), columns)
+    return list(of_times) if row.whole.n else []
+
+
 def _failure(scene: Scene, row: RowView, room: int) -> text.Run:
-    """What went wrong, in the place of the figures."""
+    """What went wrong, in the place of the other figures."""
     look = scene.look
     error = look.text(row.error or row.detail or "see the traceback")
     words = f" {look.glyphs.bad} failed: {error}"
