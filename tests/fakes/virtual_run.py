@@ -35,6 +35,8 @@ class KeptJournal:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.failure = ""
+        self.path = None
+        """No file: nothing can be read back from it."""
 
     def add(self, records: Iterable[AnyRecord]) -> None:
         """As they would be written."""

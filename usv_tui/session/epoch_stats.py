@@ -96,6 +96,7 @@ class EpochStats:
 
     @property
     def n_counted(self) -> int:
+        """Samples that any statistic takes."""
         return int(self._by_flags[(_SETS & int(EXCLUDED)) == 0].sum())
 
     @property
