@@ -118,6 +118,57 @@ def test_pruning_lists_and_deletes_only_when_told_to(keep, tmp_path, capsys):
     assert new.exists()
 
 
+def test_pruning_spares_what_is_being_written_and_what_is_no_session(keep, tmp_path, capsys):
+    """Only sessions whose run is over go; a foreign file of that name, and a live one, stay."""
+    over = keep("over")
+    foreign = tmp_path / "foreign.usv"
+    foreign.write_bytes(b"somebody else's work")
+    live = journal.Journal(tmp_path / "live.usv")
+    live.add([Start(SCHEMA, BEGIN_NS, 1, "bench.py", RunConfig(), {})])
+    live.flush()
+    for path in (foreign, live.path):
+        os.utime(path, (0, 0))
+
+    code, out = said(capsys, tmp_path, "--prune", "0d", "--yes")
+
+    assert code == 0
+    assert "1 of 1 sessions" in out
+    assert "2 more stay" in out
+    assert not over.exists()
+    assert foreign.exists()
+    assert live.path.exists()
+    assert "being written" in said(capsys, tmp_path)[1]
+
+    live.close()
+    assert "partial" in said(capsys, tmp_path)[1]
+    said(capsys, tmp_path, "--prune", "0d", "--yes")
+    assert not live.path.exists()
+
+
+@pytest.mark.parametrize("is_default", [True, False])
+def test_pruning_takes_the_log_of_a_session_that_was_named_here(
+    keep, tmp_path, capsys, monkeypatch, is_default
+):
+    """In the default folder the log goes too; beside a named session it may be the user's."""
+    monkeypatch.setattr(
+        journal, "sessions_dir", lambda: tmp_path if is_default else tmp_path / "other"
+    )
+    keep("old")
+    log = tmp_path / "old.log"
+    log.write_text("printed")
+
+    said(capsys, tmp_path, "--prune", "0d", "--yes")
+
+    assert log.exists() is not is_default
+
+
+def test_a_file_that_is_no_session_has_no_length(tmp_path, capsys):
+    """It took no 00:00: that is not known."""
+    (tmp_path / "foreign.usv").write_bytes(b"somebody else's work")
+
+    assert "00:00" not in said(capsys, tmp_path)[1]
+
+
 def test_pruning_by_size_takes_the_oldest(keep, tmp_path):
     """The newest that fit stay."""
     paths = [keep(f"s{day}", day=day) for day in range(4)]
@@ -138,6 +189,7 @@ def test_pruning_by_size_takes_the_oldest(keep, tmp_path):
         (["full", "--plot", "z"], "times 'z'"),
         (["full", "--prune", "soon"], "is no age or size"),
         (["full", "--yes"], "goes with --prune"),
+        (["full", "--prune", "1d", "--plot", "a"], "not allowed with argument"),
         (["full", "-n", "0"], "not a whole number above 0"),
     ],
 )

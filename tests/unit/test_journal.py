@@ -446,3 +446,26 @@ def test_sessions_live_in_the_users_state_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
     assert sessions_dir() == tmp_path / "usv-tui" / "sessions"
+
+
+@pytest.mark.parametrize("how", [journal_module.check, lambda path: list(read(path))])
+def test_a_pipe_is_refused_at_once(tmp_path, how):
+    """Nobody may ever write into it: it is not waited for."""
+    os.mkfifo(tmp_path / "s.usv")
+
+    with pytest.raises(UsageError, match="no plain file"):
+        how(tmp_path / "s.usv")
+
+
+def test_it_is_known_whether_a_session_is_being_written(tmp_path):
+    """From its first byte until it is closed, also while a forked child has its descriptor."""
+    path = tmp_path / "s.usv"
+    made = Journal(path)
+    assert journal_module.is_written(path)
+    child = os.dup(made._fd)  # as a fork would
+
+    made.close()
+
+    assert not journal_module.is_written(path)
+    os.close(child)
+    assert not journal_module.is_written(tmp_path / "none.usv")

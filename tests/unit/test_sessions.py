@@ -81,6 +81,17 @@ def test_a_frame_of_nothing_installed_says_what_to_install(path, monkeypatch):
         usv_tui.load(path).frame("excel")
 
 
+def test_a_session_that_is_not_whole_warns(path):
+    """What can be read of it is given, and a warning says what is not."""
+    path.write_bytes(path.read_bytes() * 2)
+
+    with pytest.warns(UserWarning, match="ANOTHER SESSION FOLLOWS"):
+        session = usv_tui.load(path)
+
+    assert not session.complete
+    assert len(session.rows) == 2
+
+
 def test_what_is_no_session_is_refused(tmp_path):
     """With the reason."""
     (tmp_path / "x.usv").write_text("nothing of the kind")

@@ -17,8 +17,9 @@ def parser() -> Parser:
     )
     made.add_argument("folder", nargs="?", default=None, help="default: where runs are kept")
     made.add_argument("-n", type=positive_int, default=20, metavar="N", help="how many (20)")
-    made.add_argument("--plot", metavar="NAME", help="one benchmark over the sessions, as a plot")
-    made.add_argument(
+    what = made.add_mutually_exclusive_group()
+    what.add_argument("--plot", metavar="NAME", help="one benchmark over the sessions, as a plot")
+    what.add_argument(
         "--prune", metavar="LIMIT", help="list those older than 30d, or beyond 2GB in all"
     )
     made.add_argument("--yes", action="store_true", help="with --prune: delete them")
@@ -40,14 +41,19 @@ def run(args: argparse.Namespace, width: int | None, show: Callable[[str], objec
     folder = journal.sessions_dir() if args.folder is None else Path(args.folder)
     kept = history.kept_in(folder)
     if args.prune:
-        old = history.to_prune(kept, args.prune, time.time_ns())
+        ours = history.prunable(kept)
+        old = history.to_prune(ours, args.prune, time.time_ns())
         for each in old:
             show(f"{report.when(each.changed_unix_ns)}  {each.path}")
             if args.yes:
                 _delete(each.path)
+                if each.log is not None:
+                    _delete(each.log)
         size = bytes_text(sum(each.size_bytes for each in old))
         did = "deleted" if args.yes else "would be deleted (--yes deletes them)"
-        show(f"{len(old)} of {len(kept)} sessions, {size}, {did}")
+        show(f"{len(old)} of {len(ours)} sessions, {size}, {did}")
+        if len(kept) > len(ours):
+            show(f"{len(kept) - len(ours)} more stay: being written, or no session")
         return int(ExitCode.OK)
     if not kept:
         raise UsageError(f"{folder} holds no session", "usv-tui FILE keeps one a run")
@@ -68,6 +74,6 @@ def run(args: argparse.Namespace, width: int | None, show: Callable[[str], objec
 
 def _delete(path: Path) -> None:
     try:
-        path.unlink()
+        path.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"cannot delete {path}: {error.strerror}") from None

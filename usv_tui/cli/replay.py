@@ -6,7 +6,6 @@ from pathlib import Path
 
 from usv_tui.cli.options import Parser
 from usv_tui.cli.terminal import why_no_screen
-from usv_tui.errors import UsageError
 
 
 def parser(verb: str) -> Parser:
@@ -31,6 +30,10 @@ def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int
     Raises:
         UsageError: it cannot be read, or is no session.
     """
+    from usv_tui.session import journal
+
+    path = Path(args.session)
+    journal.check(path)
     why = why_no_screen()
     if why:
         return without_screen(why)
@@ -38,9 +41,6 @@ def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int
     from usv_tui.session.replay import Playhead, ReplaySession
     from usv_tui.tui.app import ScreenOptions, run_screen
 
-    path = Path(args.session)
-    if not path.is_file():
-        raise UsageError(f"cannot read {path}: there is no such file")
     playhead = Playhead()
     options = ScreenOptions(
         title=path.name,

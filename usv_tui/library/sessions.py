@@ -1,6 +1,7 @@
 """Saved sessions in Python: `load` gives rows, samples, readings, ratios and the advice."""
 
 import importlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from usv_tui.model import EXCLUDED, Advice, DeviceInfo, Flag, Ratio
 from usv_tui.session import raw, samples
 from usv_tui.session.columns import READING_FIELDS
 from usv_tui.session.opened import Opened, open_session
+from usv_tui.session.store import NOT_WHOLE
 
 _FRAMES = ("pandas", "polars")
 
@@ -89,13 +91,16 @@ class Session:
 
 
 def load(path: str | Path) -> Session:
-    """Read a session file, finished or not.
+    """Read a session file, finished or not. One of which a part is missing warns.
 
     Raises:
         UsageError: it cannot be read, is no session, or is from a newer version.
     """
     opened = open_session(Path(path))
     snapshot, store = opened.snapshot, opened.store
+    for notice in snapshot.told:
+        if notice.code in NOT_WHOLE:
+            warnings.warn(f"{path}: {notice.text}", stacklevel=2)
     told = list(raw.readings(store))
     t_s = np.concatenate([(part.t_ns.view() - store.start_ns) / 1e9 for part in told])
     readings = {

@@ -27,7 +27,12 @@ def table(told: Sequence[Told], width: int | None = None) -> str:
         Column("benchmarks", [t.suite for t in told], least=10, drop=2, is_code=True),
         Column("commit", [t.commit for t in told], drop=3),
         Column("device", [t.device for t in told], least=10, drop=1),
-        Column("took", [duration(t.elapsed_s) for t in told], is_number=True, drop=5),
+        Column(
+            "took",
+            [duration(t.elapsed_s) if t.started_unix_ns else DASH for t in told],
+            is_number=True,
+            drop=5,
+        ),
         Column("size", [bytes_text(t.kept.size_bytes) for t in told], is_number=True, drop=6),
         Column("rows", [t.states for t in told], least=10, drop=4),
         Column("advice", [t.problem or short_text(t.advice) for t in told], least=12),

@@ -2,14 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from usv_tui.errors import UsageError
 from usv_tui.model import Advice
+from usv_tui.session import journal
 from usv_tui.session.comparison import saved_rows
-from usv_tui.session.opened import Opened, open_session
+from usv_tui.session.opened import Opened, open_session, sessions_in
 from usv_tui.stats.compare import SavedRow
 from usv_tui.timesource import NS_PER_S
 
@@ -25,6 +27,9 @@ class Kept:
     path: Path
     size_bytes: int
     changed_unix_ns: int
+    log: Path | None = None
+    """What its benchmarks printed; None beside a session that the user named (`--save`), where a
+    file of that name may be the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +64,28 @@ def kept_in(folder: Path) -> list[Kept]:
         UsageError: there is no such folder, or it cannot be read.
     """
     found = []
-    try:
-        for path in folder.iterdir():
-            if path.suffix == ".usv" and path.is_file():
-                stat = path.stat()
-                found.append(Kept(path, stat.st_size, stat.st_mtime_ns))
-    except FileNotFoundError:
-        raise UsageError(f"there is no folder {folder}", "no session has been kept there") from None
-    except OSError as error:
-        raise UsageError(f"cannot read {folder}: {error.strerror}") from None
+    is_ours = folder.resolve() == journal.sessions_dir().resolve()
+    for path in sessions_in(folder):
+        log = path.with_suffix(".log")
+        with suppress(FileNotFoundError):  # pruned meanwhile
+            status = path.stat()
+            has_log = is_ours and log.is_file()
+            size = status.st_size + (log.stat().st_size if has_log else 0)
+            found.append(Kept(path, size, status.st_mtime_ns, log if has_log else None))
     return sorted(found, key=lambda kept: (kept.changed_unix_ns, kept.path), reverse=True)
+
+
+def prunable(kept: Iterable[Kept]) -> list[Kept]:
+    """Those that may be deleted at all: sessions, by how they begin, whose run is over."""
+    return [each for each in kept if _is_session(each.path) and not journal.is_written(each.path)]
+
+
+def _is_session(path: Path) -> bool:
+    try:
+        journal.check(path)
+    except UsageError:
+        return False
+    return True
 
 
 def tell(kept: Kept) -> Told:
@@ -92,8 +109,14 @@ def _told(kept: Kept, session: Opened) -> Told:
         snapshot.elapsed_s,
         ", ".join(f"{n} {word}" for word, n in words.most_common()),
         snapshot.advice,
-        "" if snapshot.complete else "partial",
+        "" if snapshot.complete else _why_partial(session),
     )
+
+
+def _why_partial(session: Opened) -> str:
+    if not session.store.is_whole:
+        return "damaged"
+    return "being written" if session.store.is_written else "partial"
 
 
 def _commit(git: object) -> str:

@@ -10,13 +10,16 @@ another session follows (files that were joined), the first is read, and a notic
 """
 
 import errno
+import fcntl
 import os
+import stat
 import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import platformdirs
@@ -87,6 +90,8 @@ class Journal:
                 f"cannot write {path}: {error.strerror}", "give a writable path with --save"
             ) from None
         self._identity = Identity(self._fd)
+        with suppress(OSError):  # a file system without locks: then nobody can tell
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._write(MAGIC)
 
     def add(self, records: Iterable[AnyRecord]) -> None:
@@ -109,6 +114,8 @@ class Journal:
         """Flush and close. Never raises."""
         self.flush()
         if self._fd >= 0 and self._identity.holds(self._fd):
+            with suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)  # a child that outlives us may have it too
             try:
                 os.close(self._fd)
             except OSError as error:
@@ -157,6 +164,43 @@ def read(path: Path) -> Iterator[AnyRecord]:
     yield from Reader(path).records()
 
 
+def check(path: Path) -> None:
+    """Whether this is a session, by how it begins.
+
+    Raises:
+        UsageError: it cannot be read, or is none.
+    """
+    try:
+        with _opened(path) as file:
+            _check_magic(path, file.read(len(MAGIC)))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
+def is_written(path: Path) -> bool:
+    """True while the run that writes this session goes on, in any process."""
+    with suppress(OSError, UsageError), _opened(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file for reading. Opening a pipe could wait for ever, and it cannot be read twice."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise UsageError(f"cannot read {path}: it is no plain file", "save the session in a file")
+    return file
+
+
+def _check_magic(path: Path, data: bytes) -> None:
+    if not data.startswith(MAGIC) and not MAGIC.startswith(data):
+        raise UsageError(f"{path} is not a usv-tui session")
+
+
 class Reader:
     """Reads a session from where it stopped the last time: a file may still grow."""
 
@@ -182,10 +226,9 @@ class Reader:
         """What is new, frame by frame; raises as `read` does."""
         data, base = self._rest()
         if not base:
-            if not data.startswith(MAGIC):
-                if len(data) < len(MAGIC) and MAGIC.startswith(data):
-                    return
-                raise UsageError(f"{self._path} is not a usv-tui session", "sessions end in .usv")
+            _check_magic(self._path, data)
+            if len(data) < len(MAGIC):
+                return
             self._at = len(MAGIC)
         while self._at - base < len(data):
             offset = self._at - base
@@ -215,7 +258,7 @@ class Reader:
     def _rest(self) -> tuple[bytes, int]:
         """The bytes that have not been read, and where they begin."""
         try:
-            with self._path.open("rb") as file:
+            with _opened(self._path) as file:
                 file.seek(self._at)
                 return file.read(), self._at
         except OSError as error:

@@ -32,6 +32,7 @@ def open_session(path: Path) -> Opened:
     """
     store = Store()
     store.archive = path
+    store.is_written = journal.is_written(path)
     store.apply(journal.Reader(path).records())
     if not store.start_ns:
         raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")
@@ -47,7 +48,21 @@ def session_files(path: Path) -> Sequence[Path]:
     """
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("*.usv"))
+    found = sessions_in(path)
     if not found:
         raise UsageError(f"{path} holds no session", "sessions end in .usv")
     return found
+
+
+def sessions_in(folder: Path) -> list[Path]:
+    """The files of a folder that are named as sessions are, by name.
+
+    Raises:
+        UsageError: there is no such folder, or it cannot be read.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".usv" and path.is_file())
+    except FileNotFoundError:
+        raise UsageError(f"there is no folder {folder}", "no session has been kept there") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {folder}: {error.strerror}") from None

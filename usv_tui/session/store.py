@@ -176,6 +176,8 @@ class Store:
         self._last_phase: str = RunPhase.STARTING
         self.pace: str | None = None
         self.is_whole = True
+        self.is_written = False
+        """The run that writes these records goes on, in another process."""
         """False for a file that lacks a part of its session, or holds more than one."""
         self.skipped: list[Skipped] = []
         self.log = Log()
@@ -749,7 +751,9 @@ class Store:
         """Why it ended."""
         if self.end is not None:
             return self.end.reason
-        return self._phase[1] if self._phase[0] == RunPhase.ENDED else ""
+        if self._phase[0] == RunPhase.ENDED:
+            return self._phase[1]
+        return "it is still being written" if self.is_written else ""
 
     def series(self, bench: int, from_ns: int, to_ns: int, limit: int = 20_000) -> Series:
         """The samples of a row in a stretch of time; evenly thinned to about `limit` points.
