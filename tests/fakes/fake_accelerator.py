@@ -121,6 +121,9 @@ class Stream:
             self._torch.most_pending = max(self._torch.most_pending, self.pending)
             self._torch.changed.notify_all()
 
+    def _is_reached(self, event: Any) -> Callable[[], bool]:
+        return lambda: event.reached == event.recorded or self._torch.is_over
+
     def _work(self) -> None:
         changed = self._torch.changed
         while True:
@@ -130,7 +133,7 @@ class Stream:
                     return
                 name, ns, asked_ns, done, event = self._queue.popleft()
                 if event is not None:
-                    changed.wait_for(lambda e=event: e.reached == e.recorded or self._torch.is_over)
+                    changed.wait_for(self._is_reached(event))
                     self._free_ns = max(self._free_ns, event.stamp_ns)
             begin_ns = max(self._free_ns, asked_ns)
             self._free_ns = end_ns = begin_ns + ns

@@ -95,7 +95,7 @@ def open_session(**options: object) -> tuple[LiveSession, FakeSource, ManualTime
     """A session on a clock that moves only when told."""
     source, clock = FakeSource(), ManualTime(BEGIN_NS)
     session = LiveSession(
-        source,
+        source,  # type: ignore[arg-type]
         suite="file.py",
         config=options.pop("config", RunConfig()),  # type: ignore[arg-type]
         gate=Gate(clock),

@@ -49,7 +49,7 @@ class FakeNvml:
 
     def calls(self, function: str) -> int:
         """How often a function was called."""
-        return self._library.fake_nvml_calls(function.encode())
+        return int(self._library.fake_nvml_calls(function.encode()))
 
     def foreign_shutdown(self) -> None:
         """Another component shuts the library down for the whole process."""

@@ -55,7 +55,7 @@ class Program:
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start it, without any terminal, in a session of its own."""
-        options = {
+        given: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
@@ -64,7 +64,10 @@ class Program:
             "start_new_session": True,
             "text": True,
         } | options
-        return subprocess.Popen([sys.executable, "-m", "usv_tui", *arguments], **options)
+        started: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, "-m", "usv_tui", *arguments], **given
+        )
+        return started
 
     def run(self, *arguments: str, timeout: float = 60, **options: Any) -> Done:
         """Run it to its end."""

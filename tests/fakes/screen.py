@@ -1,6 +1,7 @@
 """A session for the screen: synthetic samples and sensors, and snapshots of any moment of it."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class FakeStore:
         rounds = max((r.n_all for r in rows), default=0)
         reading = given.reading
         if reading is not None:
-            latest = {}
+            latest: dict[str, Any] = {}
             for name, (t, v) in self.sensors.items():
                 index = int(np.searchsorted(t, now_ns)) - 1
                 if index >= 0 and np.isfinite(v[index]):
@@ -171,7 +172,7 @@ class FakeController(ShownSession):
     """Notes what the screen asked for."""
 
     def __init__(self, store=None):
-        self.store = store or FakeStore()
+        self.store: Any = store or FakeStore()
         self.gate = Gate()
         self.calls = []
         self.pumps = 0
@@ -179,7 +180,7 @@ class FakeController(ShownSession):
         self.telemetry_on = True
         self.is_lost = False
         self.desk = None
-        self.told = []
+        self.told: list[Any] = []
         self.faults = Faults(lambda *words: self.told.append(words))
 
     def pump(self):

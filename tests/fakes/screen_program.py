@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from usv_tui.tui.app import ScreenOptions, run_screen
 
@@ -36,7 +37,7 @@ def connect():
     return controller
 
 
-result = {}
+result: dict[str, Any] = {}
 
 
 def main():
