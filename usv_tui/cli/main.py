@@ -197,8 +197,10 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
     is_open = args.iters is None and args.max_time is None and args.until is None
     if is_headless and is_open and not hasattr(args, "visits"):
         config["max_time_s"] = HEADLESS_MAX_TIME_S
-    if args.json == "-" and args.csv == "-":
-        raise UsageError("--json - and --csv - both want stdout", "give one of them a file")
+    on_stdout = [name for name, target in _data(args).items() if target == "-"]
+    if len(on_stdout) > 1:
+        options_ = " and ".join(f"--{name} -" for name in on_stdout)
+        raise UsageError(f"{options_} both want stdout", "give one of them a file")
     _check_outputs(args)
     plan = _Plan(args, suite, config, simulation)
     if why_headless:
@@ -209,11 +211,16 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
         plan.leave()
 
 
+def _data(args: argparse.Namespace) -> dict[str, str | None]:
+    """Where the data of a run go, by kind."""
+    return {"json": args.json, "csv": args.csv, "json-lines": args.json_lines}
+
+
 def _check_outputs(args: argparse.Namespace) -> None:
     """What is to be written at the end can be, and in nobody's place: told before measuring."""
     from usv_tui.session import outputs
 
-    wanted = {"--json": args.json, "--csv": args.csv}
+    wanted = {f"--{kind}": target for kind, target in _data(args).items()}
     paths = {option: Path(name) for option, name in wanted.items() if name not in (None, "-")}
     for option, path in paths.items():
         outputs.check(path, option[2:])
@@ -565,11 +572,11 @@ class _Plan:
             return self._say_no_table(error)
         args = self._args
         code = front.exit_code(session, signal_number)
-        for kind, target in (("table", "-"), ("json", args.json), ("csv", args.csv)):
+        for kind, target in (("table", "-"), *_data(args).items()):
             try:
                 if target not in (None, "-"):
                     export.write_file(Path(target), session.store, snapshot, kind)
-                elif kind == "table" and "-" not in (args.json, args.csv) and session.has_samples:
+                elif kind == "table" and "-" not in _data(args).values() and session.has_samples:
                     _print(table.render(snapshot, markdown=args.markdown, width=_terminal_width()))
                     found = export.sweep_text(session.store, markdown=args.markdown)
                     if session.sweep is not None and not found:
@@ -583,7 +590,7 @@ class _Plan:
                 code = code or int(error.exit_code)
             except Exception as error:  # noqa: BLE001  the other results can still be had
                 code = code or self._say_no_table(error, kind)
-        if not is_told and ("-" in (args.json, args.csv) or not session.has_samples):
+        if not is_told and ("-" in _data(args).values() or not session.has_samples):
             for label, text in table.told_facts(snapshot, without=("fault",)):
                 say(f"usv-tui: {label}: {plain.line(text)}")
         if session.fault is not None:
@@ -784,6 +791,18 @@ def _lie(argv: list[str]) -> int:
     return int(commands.run(args))
 
 
+def _explain(argv: list[str]) -> int:
+    from usv_tui.cli import explain
+
+    return explain.run(explain.parser().parse_args(argv), _print)
+
+
+def _judge(argv: list[str]) -> int:
+    from usv_tui.cli import judge
+
+    return _start(judge.parse(argv))
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "run": _run,
     "list": _list,
@@ -797,4 +816,6 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "doctor": _doctor,
     "clocks": _clocks,
     "lie": _lie,
+    "explain": _explain,
+    "judge": _judge,
 }

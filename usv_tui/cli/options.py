@@ -11,12 +11,12 @@ from usv_tui.errors import UsageError, closest
 
 COMMANDS = (
     *("list", "init", "export", "compare", "history", "replay", "watch"),
-    *("demo", "doctor", "clocks", "lie"),
+    *("demo", "doctor", "clocks", "lie", "explain", "judge"),
 )
 
 EXPORTS = (
     *("json", "csv", "table", "markdown", "html", "svg", "parquet"),
-    *("nvbench", "pytest-benchmark", "bencher", "action", "usv"),
+    *("nvbench", "pytest-benchmark", "bencher", "action", "usv", "json-lines"),
 )
 
 _EPILOG = """\
@@ -26,6 +26,8 @@ commands:
   usv-tui list FILE            what FILE would time, and what it would not, and why
   usv-tui demo [SCENARIO]      the same screen on a simulated GPU (demo --list)
   usv-tui lie FILE             what timing without synchronising would have told
+  usv-tui judge DIR|REF FILE   submissions against a problem's reference
+  usv-tui explain CODE         what a verdict's code means, and what to do
   usv-tui export FILE.usv      a saved session as JSON or CSV
   usv-tui compare A B          saved sessions against the first, where they may be compared
   usv-tui history [FOLDER]     the sessions that are kept; --plot NAME, --prune 30d
@@ -149,7 +151,7 @@ def _frames(text: str) -> float:
     return value
 
 
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
+def add_run_options(parser: argparse.ArgumentParser) -> None:
     """What every way of measuring takes."""
     how = parser.add_argument_group("how to measure")
     add: Callable[..., object] = how.add_argument
@@ -260,6 +262,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--json", default=None, metavar="FILE", help="data of the run as JSON; - is stdout")
     add("--csv", default=None, metavar="FILE", help="one line a sample as CSV; - is stdout")
+    add(
+        "--json-lines",
+        default=None,
+        metavar="FILE",
+        help="a verdict a row, and one of the run, as JSON lines; - is stdout",
+    )
     add("--markdown", action="store_true", help="the final table in Markdown")
     add("--save", default=None, metavar="PATH", help="where the session is kept")
     add("--no-save", action="store_true", help="keep no session file")
@@ -301,7 +309,7 @@ def run_parser() -> Parser:
         help="only rows whose name holds or matches PATTERN; may be repeated",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
-    _add_run_options(parser)
+    add_run_options(parser)
     return parser
 
 
@@ -330,7 +338,7 @@ def sweep_parser() -> Parser:
         metavar="S",
         help="of each visit, after the clock has settled (default 5)",
     )
-    _add_run_options(parser)
+    add_run_options(parser)
     return parser
 
 
@@ -353,7 +361,7 @@ def demo_parser() -> Parser:
         metavar="PATTERN",
         help="only rows whose name holds or matches PATTERN",
     )
-    _add_run_options(parser)
+    add_run_options(parser)
     return parser
 
 

@@ -487,8 +487,8 @@ def failure_kind(error: BaseException, good_calls: int = 0) -> str:
 
     After good calls, an input that is gone says that the callable consumed it.
     """
-    if isinstance(error, BenchFault):
-        return error.kind
+    if isinstance(error, BenchFault) or isinstance(getattr(error, "kind", None), str):
+        return str(error.kind)  # type: ignore[attr-defined]
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return "oom"
     try:

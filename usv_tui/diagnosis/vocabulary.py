@@ -43,6 +43,7 @@ BADGES: Mapping[str, str] = {
     "faster again": "keeps results",
     "unfinished result": "unfinished",
     "lazy result": "lazy",
+    "clock replaced": "clock replaced",
 }
 """A word or two for the row, by code; a code that is not here is its own badge."""
 SILENT = frozenset(
@@ -58,7 +59,7 @@ def badge_of(code: str) -> str:
 
 DISBELIEVED = (
     *("work outside the stream", "faster than roofline", "nothing written", "faster again"),
-    *("unfinished result", "lazy result"),
+    *("unfinished result", "lazy result", "clock replaced"),
 )
 """Codes under which a row's time is no time of its work: it has no ratio."""
 

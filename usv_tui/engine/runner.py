@@ -21,7 +21,6 @@ from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import BenchFault, failure_kind, vet_result
 from usv_tui.diagnosis.difference import difference, hint
 from usv_tui.diagnosis.growth import LOADED
-from usv_tui.diagnosis.vocabulary import BADGES
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.audit import Auditor, Subject, Wrong
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
@@ -29,6 +28,7 @@ from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import free_bytes
 from usv_tui.engine.pace import Pace
 from usv_tui.engine.realloc import Attempt, Reallocation, is_elsewhere
+from usv_tui.engine.references import References
 from usv_tui.engine.schedule import Schedule
 from usv_tui.engine.tuning import (
     begin_warm,
@@ -202,7 +202,9 @@ class Runner:
         where: Where | None = None,
         resumed: Resumed | None = None,
         attendant: Attendant | None = None,
+        references: References | None = None,
     ) -> None:
+        self._references = references
         self._attendant = attendant or Attendant()
         self._suite = suite
         self._config = config
@@ -315,6 +317,7 @@ class Runner:
 
     def _prepare(self) -> None:
         self._announce()
+        self._mend_references()
         self._progress(RunPhase.PRIMING)
         results: dict[int, Any] = {}
         for row in self._rows:
@@ -333,6 +336,7 @@ class Runner:
         self._check_results(results)
         results.clear()
         self._tell_fixed_inputs()
+        self._mend_references()
         most_s = self._config.max_time_s
         budget_s = _CALIBRATION_S if most_s is None else most_s / 2
         until_ns = self._time.now_ns() + round(budget_s * NS_PER_S)
@@ -481,6 +485,9 @@ class Runner:
             check = row.check
             base = bases.get(row.benchmark.group)
             if check is None or base is None or row is base or row.slot is None:
+                continue
+            if row.subject is not None and row.subject.inputs is not None:
+                self._audit_row(row, row.subject, self._rows)
                 continue
             mine, wanted = results.get(row.bench), results.get(base.bench)
             try:
@@ -868,17 +875,24 @@ class Runner:
 
         slot.fn, slot.reset = inputs.call, put_back
         slot.set_refill(0)
-        self._note("inputs restored", row, {"badge": False})
+        self._note("inputs restored", row, {})
 
     def _tell_fixed_inputs(self) -> None:
         """Rows whose results are checked on the same inputs throughout."""
         for row in self._rows:
             subject = row.subject
             if subject is not None and subject.check is not None and subject.inputs is None:
-                self._note("inputs fixed", row, {"badge": BADGES["inputs fixed"]})
+                self._note("inputs fixed", row, {})
+
+    def _mend_references(self) -> None:
+        """Clocks and waits that the file has replaced are put back; no row is believed then."""
+        replaced = [] if self._references is None else self._references.mend()
+        for row in self._rows if replaced else ():
+            self._note("clock replaced", row, {"what": replaced}, level="error")
 
     def _audit(self, *, is_final: bool = False) -> None:
         """Look at the rows' results and times in windows that nobody counts."""
+        self._mend_references()
         auditor, rows = self._auditor, self._live_rows()
         self._drain(wait=True)
         most_ns = self._time.now_ns() + (self._left_ns() or NS_PER_S * 10) * _AUDIT_SHARE
@@ -894,7 +908,7 @@ class Runner:
         auditor.plan()
         if is_final and auditor.looks:
             evidence = {"looks": auditor.looks, "seconds": auditor.spent_ns / NS_PER_S}
-            self._note("audited", None, {**evidence, "badge": False})
+            self._note("audited", None, evidence)
 
     def _is_nearly_over(self) -> bool:
         left_ns = self._left_ns()
@@ -935,7 +949,7 @@ class Runner:
                 self._fail(row, BenchFault(said.code, f"{said.code}: {said.message}"))
             else:
                 code, evidence = said
-                self._note(code, row, {**evidence, "badge": BADGES[code]}, level="error")
+                self._note(code, row, evidence, level="error")
         if failure is not None:
             self._on_failure(failure)
         return failure is None

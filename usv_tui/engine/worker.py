@@ -29,6 +29,7 @@ from usv_tui.diagnosis.roofline import cpu_roofline, facts_of, roofline_of
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import MemoryWatch, watch_memory
+from usv_tui.engine.references import References
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
 from usv_tui.engine.where import Where
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError, one_line
@@ -113,12 +114,14 @@ def _work(
     where: Where | None,
 ) -> str:
     torch: Any = None
+    references = References()
     if prepared is not None:
         device, reason, identity = prepared.device, prepared.reason, prepared.identity
     else:
         device, reason, identity, torch = choose_device(request.device, emit, clock)
     if device == "cpu":
         identity = {**identity, **facts_of(cpu_roofline())}
+    references.take()
     emit(Chosen(clock.now_ns(), device, reason, identity))
     if prepared is not None and prepared.suite is not None:
         suite = select_rows(prepared.suite, request.select)
@@ -126,7 +129,7 @@ def _work(
         emit(Progress(clock.now_ns(), RunPhase.IMPORTING, request.path))
         imports = Imports()
         try:
-            with _told_apart(request.path, emit, clock):
+            with _told_apart(request.path, emit, clock, references.take):
                 suite = load_suite(request.path, device, request.select or None)
         finally:
             imports.mend()
@@ -146,6 +149,7 @@ def _work(
         gate=gate,
         time_source=clock,
         where=where,
+        references=references,
         resumed=Resumed(frozenset(request.retired), request.done, request.first_round),
         make_flusher=lambda: prepared.flusher if prepared else make_flusher(config, torch),
         attendant=None if prepared is not None else make_attendant(config, torch, clock),
@@ -189,9 +193,17 @@ class _Library:
 
 
 @contextmanager
-def _told_apart(path: str, emit: Emit, clock: TimeSource) -> Iterator[None]:
-    """Within, an import of the library is a phase of its own."""
-    finder = _Library(lambda what: emit(Progress(clock.now_ns(), RunPhase.IMPORTING, what)), path)
+def _told_apart(
+    path: str, emit: Emit, clock: TimeSource, take: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """Within, an import of the library is a phase of its own, at whose end `take` is called."""
+
+    def tell(what: str) -> None:
+        if what == path:
+            take()
+        emit(Progress(clock.now_ns(), RunPhase.IMPORTING, what))
+
+    finder = _Library(tell, path)
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -16,6 +16,7 @@ import numpy as np
 from usv_tui import plain
 from usv_tui.report import sweep
 from usv_tui.report.columns import OF_ROWS, STATISTICS, Column
+from usv_tui.report.formats import verdicts
 from usv_tui.report.wording.rows import clocks_line
 from usv_tui.session import outputs, raw, samples
 from usv_tui.session.columns import READING_FIELDS
@@ -296,9 +297,11 @@ def _digits(value: float) -> str:
 
 
 def write(kind: str, store: Store, snapshot: Snapshot, out: IO[str]) -> None:
-    """Write `json` or `csv`."""
+    """Write `json`, `csv` or `json-lines`."""
     if kind == "json":
         write_json(store, snapshot, out)
+    elif kind == "json-lines":
+        out.write(verdicts.text_of(snapshot))
     else:
         write_csv(store, out)
 

@@ -16,6 +16,7 @@ from usv_tui.errors import UsageError
 
 _OURS = {
     "json": rb'\{"schema": \d',
+    "json-lines": rb'\{"schema": \d+, "kind": "r',
     "csv": rb"name,round,t_s,",
     "table": rb"(?m)^benchmark +.*\bmedian\b",
     "markdown": rb"(?m)^\| benchmark \|.*\bmedian\b",

@@ -40,6 +40,7 @@ class RowStore:
         self.state_ns = 0
         self.detail = ""
         self.error = ""
+        self.error_kind = ""
         self.traceback = ""
         self.calibrated: Calibrated | None = None
         self.badges: dict[str, str] = {}

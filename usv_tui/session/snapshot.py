@@ -84,6 +84,8 @@ class RowView:
     throttled: tuple[tuple[str, float], ...] = ()
     """Reason words with the share of samples taken under each."""
     error: str = ""
+    error_kind: str = ""
+    """The exception's class, or check, hang, oom, wrong result …"""
     traceback: str = ""
 
 

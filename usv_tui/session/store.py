@@ -458,7 +458,7 @@ class Store:
         if notice.code == "fresh worker":
             self.fault = ""
         if notice.code == "tried again" and row is not None:
-            row.error = row.traceback = ""
+            row.error = row.error_kind = row.traceback = ""
             self.failed = any(other.error for other in self.rows.values())
         if notice.code == "threads":
             self.threads = dict(notice.evidence)
@@ -480,6 +480,7 @@ class Store:
         name = plain.name(row.info.name) if row else "the worker"
         if row is not None:
             row.error, row.traceback = record.message, record.traceback
+            row.error_kind = record.kind
         if record.fatal:
             self.fatal = (
                 f"the device's context is lost after {name}: "

@@ -174,6 +174,7 @@ def _row_view(store: "Store", row: RowStore, shares: tuple[tuple[str, float], ..
         energy_label=row.energy.label,
         throttled=shares,
         error=row.error,
+        error_kind=row.error_kind,
         traceback=row.traceback,
     )
 

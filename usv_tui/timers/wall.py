@@ -18,6 +18,7 @@ from usv_tui.model import Notice, TimerInfo
 from usv_tui.records import AnyRecord, Noted, Samples, Timing
 from usv_tui.timers.host_clock import HostClock
 from usv_tui.timers.phases import PhaseCollector, unwrap
+from usv_tui.timesource import MonotonicTime
 
 
 def _nothing() -> None:
@@ -453,7 +454,7 @@ class ForeignTimer:
         self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
     ) -> Failure | None:
         """Open one handle a slot."""
-        clock = time.perf_counter_ns
+        clock = MonotonicTime.now_ns
         failure: Failure | None = None
         handles: list[tuple[Slot, int, int, Any]] = []
         t0 = clock()

@@ -28,6 +28,7 @@ FORMATS = {
     "parquet": Format("parquet", ".parquet", is_binary=True),
     "svg": Format("svg", ".svg"),
     "html": Format("html", ".html"),
+    "json-lines": Format("verdicts", ".jsonl"),
 }
 
 

@@ -156,6 +156,9 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"{e['library']} is loaded: its calls return before their work is done, and the host's "
         f"clock does not wait for it; call {e['call']} in fn"
     ),
+    "clock replaced": lambda e: (
+        f"NOT BELIEVABLE: the file replaced {', '.join(e['what'])}, which was put back"
+    ),
     "inputs fixed": lambda _: (
         "every call has the same inputs, so a result that is kept is not found out by its values: "
         "give inputs="
