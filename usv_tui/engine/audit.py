@@ -253,17 +253,17 @@ class Auditor:
 
     def _copied(self, result: Any, window_ns: int) -> tuple[Any, bool]:
         """A copy, and whether making it the first time did the work."""
+        strange = list(values.strange(result))
+        first_ns, second_ns = (self._reading_ns(strange) for _ in range(2)) if strange else (0, 0)
+        is_lazy = first_ns > max(_LEAST_NS, window_ns / 2, _LAZY * second_ns)
+        return values.clone(result), is_lazy
+
+    def _reading_ns(self, strange: list[Any]) -> int:
         began_ns = self._now_ns()
-        copy = values.clone(result)
+        for each in strange:
+            values.read(each)
         self._timer.synchronize()
-        first_ns = self._now_ns() - began_ns
-        if not any(values.is_strange(leaf) for leaf in values.leaves(result)):
-            return copy, False
-        began_ns = self._now_ns()
-        values.clone(result)
-        self._timer.synchronize()
-        second_ns = self._now_ns() - began_ns
-        return copy, first_ns > max(_LEAST_NS, window_ns / 2, _LAZY * second_ns)
+        return self._now_ns() - began_ns
 
     def _is_late(self, result: Any, copy: Any, window_ns: int) -> bool:
         """Whether the result changes after its window, or says that it is not there yet."""

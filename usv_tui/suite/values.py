@@ -178,6 +178,24 @@ def _is_odd(value: Any) -> bool:
         return True
 
 
-def is_strange(leaf: Any) -> bool:
-    """A tensor of a class that is not torch's own: it may hold anything, work to be done too."""
-    return is_tensor(leaf) and type(leaf).__module__.partition(".")[0] != "torch"
+def strange(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
+    """What says that it is an array, and is of a class of its own: it may be work to be done."""
+    if is_tensor(value):
+        if type(value).__module__.partition(".")[0] != "torch":
+            yield value
+    elif depth and isinstance(value, Mapping):
+        for item in value.values():
+            yield from strange(item, depth - 1)
+    elif depth and isinstance(value, tuple | list):
+        for item in value:
+            yield from strange(item, depth - 1)
+    elif hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic):
+        yield value
+
+
+def read(value: Any) -> None:
+    """Have the figures of something strange."""
+    if is_tensor(value):
+        clone(value)
+    else:
+        np.asarray(value)

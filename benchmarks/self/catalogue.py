@@ -1,0 +1,480 @@
+"""Callables of which it is known whether they do their work: tricks, and honest ones.
+
+Each is made for a world, whose `work(a, b)` is the work (a product of two matrices) and whose
+`later(call)` is somebody else's thread. Tricks come with the codes by which they may be named. What
+they have in common with honest mistakes is intended: most were made by people who fooled
+themselves.
+"""
+
+import functools
+import operator
+import threading
+
+import numpy as np
+
+SIZE = 192
+
+
+def draw():
+    """Fresh inputs."""
+    return np.random.rand(SIZE, SIZE), np.random.rand(SIZE, SIZE)  # noqa: NPY002
+
+
+def agree(mine, base):
+    """The check."""
+    return np.allclose(mine, base)
+
+
+class World:
+    """The real one."""
+
+    def work(self, a, b):
+        """What is to be timed."""
+        return a @ b
+
+    def later(self, call):
+        """Work that goes on when a call has returned."""
+        threading.Timer(1e-3, call).start()
+
+
+# -- tricks
+
+STALE = {"stale-result", "wrong-result", "nothing-written"}
+KEPT = {"faster-again", *STALE}
+WRONG = {"wrong-result", "check", "stale-result"}
+TRICKS = {}
+
+
+def trick(*codes):
+    """A callable that must not be believed, and how it may be named."""
+
+    def add(make):
+        TRICKS[make.__name__] = (make, frozenset(codes))
+        return make
+
+    return add
+
+
+def _memo(key, give=lambda kept: kept):
+    def make(world):
+        kept = {}
+
+        def fn(a, b):
+            k = key(a, b)
+            if k not in kept:
+                kept[k] = world.work(a, b)
+            return give(kept[k])
+
+        return fn
+
+    return make
+
+
+def _add_memo(name, key, give=lambda kept: kept):
+    TRICKS[name] = (_memo(key, give), frozenset(KEPT))
+
+
+_add_memo("memo_by_identity", lambda a, b: (id(a), id(b)))
+_add_memo("memo_by_identity_copied", lambda a, b: (id(a), id(b)), np.copy)
+_add_memo("memo_by_pointer", lambda a, _: a.ctypes.data)
+_add_memo("memo_by_shape", lambda a, _: a.shape)
+_add_memo("memo_by_first_element", lambda a, _: a[0, 0])
+_add_memo("memo_by_corners", lambda a, b: (a[0, 0], a[-1, -1], b[0, 0], b[-1, -1]), np.copy)
+_add_memo("memo_by_a_row", lambda a, b: (a[3].tobytes(), b[3].tobytes()))
+_add_memo("memo_by_diagonal", lambda a, b: (a.diagonal().tobytes(), b.diagonal().tobytes()))
+_add_memo("memo_by_a_sum", lambda a, b: (a[:8].sum(), b[:8].sum()), np.copy)
+
+
+@trick(*STALE)
+def constant_folded(world):
+    """The result of the first inputs, for ever."""
+    kept = []
+
+    def fn(a, b):
+        if not kept:
+            kept.append(world.work(a, b))
+        return kept[0]
+
+    return fn
+
+
+@trick(*STALE)
+def result_of_the_last_inputs(world):
+    """One call behind: pipelined in a way that nobody asked for."""
+    kept = []
+
+    def fn(a, b):
+        kept.append(world.work(a, b))
+        return kept.pop(0) if len(kept) > 1 else kept[0].copy()
+
+    return fn
+
+
+@trick(*WRONG)
+def right_at_first(world):
+    """Zeros after a while."""
+    calls = []
+
+    def fn(a, b):
+        calls.append(1)
+        return world.work(a, b) if len(calls) < 60 else np.zeros_like(a)
+
+    return fn
+
+
+@trick(*WRONG)
+def right_every_other_call(world):
+    """Half of the work."""
+    calls, kept = [], []
+
+    def fn(a, b):
+        calls.append(1)
+        if len(calls) % 2 or not kept:
+            kept[:] = [world.work(a, b)]
+        return kept[0].copy()
+
+    return fn
+
+
+@trick(*KEPT)
+def batched(world):
+    """The first of eight calls works ahead for all inputs that were seen; the others look up."""
+    seen, ready, calls = {}, {}, []
+
+    def fn(a, b):
+        if len(calls) % 8 == 0:
+            ready.clear()
+            ready.update({k: world.work(*v) for k, v in seen.items()})
+        calls.append(1)
+        key = id(a)
+        if key not in ready:
+            seen[key] = (a, b)
+            ready[key] = world.work(a, b)
+        return ready[key].copy()
+
+    return fn
+
+
+@trick("unfinished-result", "wrong-result", "stale-result")
+def thread(world):
+    """The result is written by a thread that nobody waits for."""
+
+    def fn(a, b):
+        made = np.zeros_like(a)
+        x, y = a.copy(), b.copy()
+        world.later(lambda: np.matmul(x, y, out=made))
+        return made
+
+    return fn
+
+
+@trick("unfinished-result", "wrong-result", "stale-result", "nothing-written")
+def thread_into_a_buffer(world):
+    """The same, into a buffer of its own: the result of an earlier call lies there."""
+    made = np.zeros((SIZE, SIZE))
+
+    def fn(a, b):
+        x, y = a.copy(), b.copy()
+        world.later(lambda: np.matmul(x, y, out=made))
+        return made
+
+    return fn
+
+
+class _Lazy:
+    def __init__(self, work):
+        self._work, self._value = work, None
+
+    def __array__(self, dtype=None, copy=None):
+        if self._value is None:
+            self._value = self._work()
+        return self._value
+
+
+@trick("lazy-result")
+def lazy(world):
+    """Nothing is done before somebody reads it."""
+    return lambda a, b: _Lazy(lambda: world.work(a, b))
+
+
+@trick("lazy-result", "wrong-result", "check")
+def lazy_in_a_tuple(world):
+    """The same, where the result is one of two."""
+    return lambda a, b: (_Lazy(lambda: world.work(a, b)),)
+
+
+@trick(*WRONG)
+def half_of_the_rows(world):
+    """The rest of the buffer is from an earlier call."""
+    made = np.zeros((SIZE, SIZE))
+
+    def fn(a, b):
+        made[: SIZE // 2] = world.work(a, b)[: SIZE // 2]
+        return made
+
+    return fn
+
+
+@trick(*WRONG)
+def for_the_inputs_of_the_test(world):
+    """Right for what it saw in its first three calls, and zeros for the rest."""
+    known = []
+
+    def fn(a, b):
+        if len(known) < 3:
+            known.append((a[0, 0], world.work(a, b)))
+        return next((r.copy() for k, r in known if k == a[0, 0]), np.zeros_like(a))
+
+    return fn
+
+
+@trick(*WRONG)
+def skips_work_by_a_guess(world):
+    """Zeros, as if the matrices were empty, in nine calls of ten."""
+    calls = []
+
+    def fn(a, b):
+        calls.append(1)
+        return world.work(a, b) if len(calls) % 10 == 1 else np.zeros_like(a)
+
+    return fn
+
+
+@trick(*WRONG)
+def output_never_written(_world):
+    """Whatever was in the memory."""
+    return lambda a, _b: np.empty_like(a)
+
+
+@trick(*WRONG)
+def too_coarse(world):
+    """Inputs rounded to a few bits, so that there is less to do."""
+    return lambda a, b: world.work(np.round(a, 1), np.round(b, 1))
+
+
+# -- honest
+
+HONEST = {}
+
+
+def honest(**options):
+    """A callable that does its work, whatever it looks like."""
+
+    def add(make):
+        HONEST[make.__name__] = (make, options)
+        return make
+
+    return add
+
+
+FREE = {"check": None}
+"""Its result is its own affair: random, or a state that goes on."""
+
+
+def _simple(name, fn, **options):
+    HONEST[name] = (lambda world: functools.partial(fn, world), options)
+
+
+_simple("plain", lambda w, a, b: w.work(a, b))
+_simple("positional", lambda w, *args: w.work(*args))
+_simple("transposed_twice", lambda w, a, b: w.work(b.T, a.T).T)
+_simple("fortran_order", lambda w, a, b: np.asfortranarray(w.work(a, b)))
+_simple("copied", lambda w, a, b: w.work(a, b).copy())
+_simple("copies_its_inputs", lambda w, a, b: w.work(a.copy(), b.copy()))
+_simple("view_of_an_input", lambda w, a, b: (w.work(a, b), a[::2])[1], **FREE)
+_simple("the_input_itself", lambda w, a, b: (w.work(a, b), a)[1], **FREE)
+_simple("tuple", lambda w, a, b: (w.work(a, b), a), check=lambda m, n: np.allclose(m[0], n))
+_simple("list", lambda w, a, b: [w.work(a, b)], check=lambda m, n: np.allclose(m[0], n))
+_simple("dict", lambda w, a, b: {"out": w.work(a, b)}, check=lambda m, n: np.allclose(m["out"], n))
+_simple("nothing_returned", lambda w, a, b: operator.not_(w.work(a, b) is None) and None, **FREE)
+_simple("number", lambda w, a, b: float(w.work(a, b).sum()), **FREE)
+_simple("numpy_scalar", lambda w, a, b: w.work(a, b).max(), **FREE)
+_simple("whole_numbers", lambda w, a, b: (w.work(a, b) * 100).astype(np.int64), **FREE)
+_simple("truth_values", lambda w, a, b: w.work(a, b) > SIZE, **FREE)
+_simple("argmax", lambda w, a, b: w.work(a, b).argmax(axis=0), **FREE)
+_simple("empty", lambda w, a, b: w.work(a, b)[:0], **FREE)
+_simple("one_element", lambda w, a, b: w.work(a, b)[:1, :1].copy(), **FREE)
+_simple("infinite", lambda w, a, b: np.full_like(w.work(a, b), np.inf), **FREE)
+_simple("not_a_number", lambda w, a, b: np.full_like(w.work(a, b), np.nan), **FREE)
+_simple("always_the_same_values", lambda w, a, b: np.ones_like(w.work(a, b)), **FREE)
+_simple("single_precision", lambda w, a, b: w.work(a, b).astype(np.float32))
+_simple("random", lambda w, a, b: w.work(a, b) + np.random.rand(), **FREE)  # noqa: NPY002
+_simple("own_generator", lambda w, a, b: w.work(a, b) + np.random.default_rng(0).random(), **FREE)
+_simple("sums_of_blocks", lambda w, a, b: np.split(w.work(a, b), 4)[0].sum(axis=0), **FREE)
+
+
+@honest()
+def buffer_of_its_own(world):
+    """One buffer for all results."""
+    made = np.empty((SIZE, SIZE))
+
+    def fn(a, b):
+        made[:] = world.work(a, b)
+        return made
+
+    return fn
+
+
+@honest()
+def workspace_made_late(world):
+    """The buffer is made in the first call."""
+    made = []
+
+    def fn(a, b):
+        if not made:
+            made.append(np.empty((SIZE, SIZE)))
+        made[0][:] = world.work(a, b)
+        return made[0]
+
+    return fn
+
+
+@honest()
+def workspace_for_each_shape(world):
+    """As libraries do."""
+    made = {}
+
+    def fn(a, b):
+        out = made.setdefault(a.shape, np.empty(a.shape))
+        out[:] = world.work(a, b)
+        return out
+
+    return fn
+
+
+@honest()
+def two_buffers_in_turn(world):
+    """Ping-pong."""
+    made = [np.empty((SIZE, SIZE)) for _ in range(2)]
+
+    def fn(a, b):
+        made.reverse()
+        made[0][:] = world.work(a, b)
+        return made[0]
+
+    return fn
+
+
+@honest(**FREE)
+def state_that_goes_on(world):
+    """A running mean."""
+    state = np.zeros((SIZE, SIZE))
+
+    def fn(a, b):
+        state[:] = 0.9 * state + 0.1 * world.work(a, b)
+        return state
+
+    return fn
+
+
+@honest(**FREE)
+def state_made_late(world):
+    """The same, made in the first call and anew each time."""
+    state = []
+
+    def fn(a, b):
+        now = world.work(a, b)
+        state[:] = [now if not state else 0.5 * state[0] + 0.5 * now]
+        return state[0]
+
+    return fn
+
+
+@honest(**FREE)
+def counter(world):
+    """Its result counts its calls."""
+    calls = []
+
+    def fn(a, b):
+        calls.append(1)
+        return world.work(a, b) + len(calls)
+
+    return fn
+
+
+@honest()
+def first_call_slow(world):
+    """It compiles."""
+    ready = []
+
+    def fn(a, b):
+        while len(ready) < 10:
+            ready.append(world.work(a, b))
+        return world.work(a, b)
+
+    return fn
+
+
+@honest(**FREE)
+def in_place(world):
+    """Its input is its result."""
+
+    def fn(a, b):
+        a[:] = world.work(a, b)
+        return a
+
+    return fn
+
+
+@honest(**FREE)
+def sorts_in_place(world):
+    """The second call would find it sorted."""
+
+    def fn(a, b):
+        world.work(a, b)
+        a.sort(axis=0)
+        return a
+
+    return fn
+
+
+@honest()
+def zeroes_a_scratch_input(world):
+    """It leaves one of its arguments empty."""
+
+    def fn(a, b):
+        made = world.work(a, b)
+        b[:] = 0
+        return made
+
+    return fn
+
+
+@honest()
+def joined_thread(world):
+    """A thread that it waits for."""
+
+    def fn(a, b):
+        made = []
+        worker = threading.Thread(target=lambda: made.append(world.work(a, b)))
+        worker.start()
+        worker.join()
+        return made[0]
+
+    return fn
+
+
+@honest()
+def object_with_weights(world):
+    """An instance that is called."""
+
+    class Layer:
+        def __init__(self):
+            self.bias = np.zeros(SIZE)
+
+        def __call__(self, a, b):
+            return world.work(a, b) + self.bias
+
+    return Layer()
+
+
+@honest()
+def keeps_the_last_result(world):
+    """For whoever wants to look at it; each call works anew."""
+    last = {}
+
+    def fn(a, b):
+        last["out"] = world.work(a, b)
+        return last["out"]
+
+    return fn
