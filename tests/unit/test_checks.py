@@ -32,6 +32,8 @@ from usv_tui.diagnosis.roofline import (
 from usv_tui.diagnosis.vocabulary import BADGES, Finding
 from usv_tui.model import Flag, Reason
 from usv_tui.report.wording.findings import SENTENCES
+from usv_tui.stats.basics import correlation_time
+from usv_tui.stats.modes import MIN_SAMPLES, find_modes
 from usv_tui.stats.stalls import StallFinder
 
 US = 1_000
@@ -59,6 +61,11 @@ def row(window_ns: np.ndarray, **options: object) -> RowEvidence:
     judged = StallFinder().find(window_ns / np.asarray(values["inner"]))
     flags = np.asarray(values["flags"], np.int64)
     values["flags"] = np.where(judged.is_stall & (flags == 0), int(Flag.STALL), flags)
+    seconds = window_ns / np.asarray(values["inner"]) / 1e9
+    if n >= MIN_SAMPLES:
+        tick_s = values["resolution_ns"] / 1e9 / float(np.median(values["inner"]))
+        n_eff = n / correlation_time(seconds)
+        values["modes"] = find_modes(seconds, tick_s, n_eff)
     return RowEvidence(**values)
 
 

@@ -638,17 +638,6 @@ def test_the_watchers_state_is_on_record_and_its_age_once_a_second(journal):
     assert said == [""]
 
 
-def test_a_mark_of_the_user_reaches_the_diagnosis(monkeypatch):
-    """Whatever begins an epoch, what is judged from samples is judged anew."""
-    seen = []
-    session, _, _ = open_session()
-    monkeypatch.setattr(session._diagnosis, "apply", seen.append)
-
-    session.mark("x")
-
-    assert [type(record) for record in seen] == [Mark]
-
-
 def test_a_control_row_that_differs_is_said_once_and_spoils_the_run(monkeypatch):
     """When the baseline differs from itself no ratio can be trusted: an error, and exit 6."""
     session, source, clock = open_session()

@@ -124,7 +124,6 @@ def test_a_snapshot_that_fails_does_not_keep_the_screen_for_ever(monkeypatch):
         (Store, "analyse"),
         (Store, "apply"),
         (Diagnosis, "look"),
-        (Diagnosis, "apply"),
         (statistics, "_untrusted"),
     ],
     ids=lambda x: str(x)[:40],

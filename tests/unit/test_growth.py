@@ -9,7 +9,8 @@ from usv_tui.diagnosis.growth import Growth
 from usv_tui.diagnosis.while_running import Diagnosis
 from usv_tui.model import TimerInfo
 from usv_tui.records import Timing
-from usv_tui.timesource import NS_PER_S
+from usv_tui.session.evidence import watched
+from usv_tui.session.store import Store
 
 
 def test_modules_and_graphs_that_came_in_are_counted_once(monkeypatch):
@@ -30,16 +31,15 @@ def test_modules_and_graphs_that_came_in_are_counted_once(monkeypatch):
 
 def codes(*, is_loaded):
     """What is said of a row with one window in which the host was busy for long."""
-    diagnosis = Diagnosis()
-    diagnosis.apply(Timing(BEGIN_NS, TimerInfo(name="event")))
-    diagnosis.apply(fake.row(0, "a"))
+    store = Store()
+    store.apply([Timing(BEGIN_NS, TimerInfo(name="event")), fake.row(0, "a")])
     rng = np.random.default_rng(1)
     times = [int(t) for t in MS * (1 + 0.01 * rng.standard_normal(400))]
     times[200] = 300 * MS
-    diagnosis.apply(fake.block([(0, t) for t in times]))
+    store.apply([fake.block([(0, t) for t in times])])
     if is_loaded:
-        diagnosis.apply(fake.note("code loaded", level="info", modules=3, graphs=0))
-    return {notice.code for notice in diagnosis.look(BEGIN_NS + NS_PER_S)}
+        store.apply([fake.note("code loaded", level="info", modules=3, graphs=0)])
+    return {notice.code for notice in Diagnosis().look(BEGIN_NS, watched(store, None))}
 
 
 def test_a_stall_is_called_compiling_only_where_code_came_in():

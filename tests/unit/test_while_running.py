@@ -1,20 +1,44 @@
-"""The checks over a running session: every fault is told once, in bounded memory."""
+"""The checks over a running session: every fault is told once, from the fold's own figures."""
 
 import numpy as np
 import pytest
 
 from usv_tui.diagnosis.roofline import Roofline
 from usv_tui.diagnosis.while_running import Diagnosis
-from usv_tui.model import BenchInfo, Flag, TimerInfo
-from usv_tui.records import Bench, Calibrated, Mark, Samples, Timing
+from usv_tui.model import BenchInfo, Flag, Notice, TimerInfo
+from usv_tui.records import AnyRecord, Bench, Calibrated, Mark, Noted, Samples, Timing
+from usv_tui.session.evidence import watched
+from usv_tui.session.store import Store
+from usv_tui.stats.analysis import Analysis, RowAnalysis
+from usv_tui.stats.modes import Modes
 
 US = 1_000
+NOTHING = RowAnalysis(bench=0)
 MS = 1_000_000
 
 
-def session(name: str = "event", rows: int = 1, **info: object) -> Diagnosis:
-    """A diagnosis that knows its timer and rows."""
-    diagnosis = Diagnosis(Roofline(1e15, 1e12, "test"))
+class Watching:
+    """A fold, and the diagnosis that looks at it."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self._diagnosis = Diagnosis()
+
+    def apply(self, record: AnyRecord) -> None:
+        """One more record."""
+        self.store.apply([record])
+
+    def look(self, now_ns: int, most: int = 1) -> list[Notice]:
+        """What is told now; the fold hears of it."""
+        roofline = Roofline(1e15, 1e12, "test")
+        found = self._diagnosis.look(now_ns, watched(self.store, roofline), most)
+        self.store.apply([Noted(notice) for notice in found])
+        return found
+
+
+def session(name: str = "event", rows: int = 1, **info: object) -> Watching:
+    """A diagnosis whose fold knows its timer and rows."""
+    diagnosis = Watching()
     diagnosis.apply(Timing(0, TimerInfo(name=name, resolution_ns=32, floor_ns=1300)))
     for bench in range(rows):
         diagnosis.apply(Bench(0, BenchInfo(bench=bench, name=f"row {bench}", **info)))
@@ -40,7 +64,7 @@ def block(
     return Samples(0, rows, 0, benches, list(range(n)), windows, [1], [host_ns] * n, [], flag)
 
 
-def codes(diagnosis: Diagnosis, rows: int = 1) -> list[tuple[int | None, str]]:
+def codes(diagnosis: Watching, rows: int = 1) -> list[tuple[int | None, str]]:
     """What is told at a look."""
     return [(n.bench, n.code) for n in diagnosis.look(1, rows)]
 
@@ -71,24 +95,55 @@ def test_what_no_longer_shows_is_taken_back() -> None:
 
 
 def test_a_row_is_not_judged_by_one_half_of_its_windows() -> None:
-    """Two thirds of starved windows in one stretch are no property of the row."""
+    """A level near that of an empty window in one half alone is no property of the row."""
     rng = np.random.default_rng(0)
     diagnosis = session()
-    for flag in (int(Flag.STARVED), int(Flag.STARVED), 0, 0, int(Flag.STARVED)):
-        diagnosis.apply(block(rng, 300, window_ns=9 * US, host_ns=10 * US, flag=flag))
-    diagnosis.apply(block(rng, 90, window_ns=9 * US, host_ns=10 * US, flag=0))
+    for window_ns in (9 * US, 9 * US, 3 * US, 3 * US, 3 * US):
+        diagnosis.apply(block(rng, 300, window_ns=window_ns, host_ns=US))
 
-    assert codes(diagnosis) == []
+    assert "below timer floor" not in [code for _, code in codes(diagnosis)]
 
 
-def test_one_step_of_the_level_is_not_two_modes() -> None:
-    """A row that has become 6 % slower half way has one mode before and one after."""
+@pytest.mark.parametrize(("few", "is_told"), [(400, False), (500, True)])
+def test_cpu_bound_is_said_exactly_where_the_statistics_are_of_starved_windows(
+    few: int, is_told: bool
+) -> None:
+    """Where the windows with a gap are left out, nobody is told that the median holds them."""
     rng = np.random.default_rng(0)
     diagnosis = session()
-    diagnosis.apply(block(rng, 900, window_ns=500 * US))
-    diagnosis.apply(block(rng, 900, window_ns=560 * US))
+    starved = int(Flag.STARVED)
+    diagnosis.apply(block(rng, 500, window_ns=9 * US, host_ns=10 * US))
+    diagnosis.apply(block(rng, few, window_ns=20 * US, host_ns=10 * US, flag=starved))
 
-    assert "two modes" not in [code for _, code in codes(diagnosis)]
+    told = {code for _, code in codes(diagnosis)}
+    assert ("CPU-bound" in told) is is_told
+    assert ("starved" in diagnosis.store.rows[0].left_out) is not is_told
+
+
+def test_stalls_are_those_of_the_statistics() -> None:
+    """The notice counts what the row's own figures count, however long ago the first one was."""
+    rng = np.random.default_rng(0)
+    diagnosis = session()
+    diagnosis.apply(block(rng, 3000, spikes={100: 30 * MS, 200: 30 * MS, 2900: 60 * MS}))
+
+    (found,) = [n for n in diagnosis.look(1) if n.code == "stalls"]
+    assert found.evidence["count"] == diagnosis.store.rows[0].stalls == 3
+
+
+def test_two_modes_are_those_of_the_statistics() -> None:
+    """Told, shown once, and taken back as the statistics see them."""
+    rng = np.random.default_rng(0)
+    diagnosis = session()
+    seen = RowAnalysis(bench=0, modes=Modes(500e-6, 560e-6, 0.3))
+    told, shown = [], []
+    for analysis in (seen, NOTHING, seen, NOTHING, NOTHING):
+        diagnosis.store.analysis = Analysis(rows={0: analysis})
+        diagnosis.apply(block(rng, 300))
+        told.append([(n.code, n.evidence.get("low_ns")) for n in diagnosis.look(1)])
+        shown.append(diagnosis.store.rows[0].all_badges)
+
+    assert told == [[("two modes", pytest.approx(500 * US))], [], [], [], [("two modes", None)]]
+    assert shown == [("2 modes",)] * 4 + [()]
 
 
 def test_a_clean_session_is_silent() -> None:
@@ -208,17 +263,15 @@ def test_a_wall_clock_is_never_called_cpu_bound() -> None:
     assert codes(diagnosis) == []
 
 
-def test_memory_is_bounded() -> None:
-    """A million windows leave two thousand of each row behind."""
-    rng = np.random.default_rng(9)
+def test_a_look_takes_the_newest_windows_alone() -> None:
+    """However many there are, two thousand of a row are looked at."""
     diagnosis = session(rows=2)
-    one = block(rng, 10_000, rows=2)
-    for _ in range(50):
-        diagnosis.apply(one)
-        diagnosis.look(1)
+    diagnosis.apply(block(np.random.default_rng(9), 10_000, rows=2))
 
-    assert all(len(row.windows) == 2000 for row in diagnosis._rows.values())
-    assert not diagnosis._blocks
+    (row, _) = watched(diagnosis.store, None)
+
+    assert row.look().window_ns.size == 2000
+    assert not row.look().is_start
 
 
 @pytest.mark.parametrize("n", [0, 1, 59])

@@ -20,8 +20,8 @@ from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.errors import UsvError
 from usv_tui.model import EXCLUDED, Flag
 from usv_tui.stats.basics import correlation_time, madn
-from usv_tui.stats.modes import MIN_SAMPLES as MODE_SAMPLES
-from usv_tui.stats.modes import find_modes, implausible
+from usv_tui.stats.inputs import STARVED_SHARE
+from usv_tui.stats.modes import Modes, implausible
 from usv_tui.timesource import NS_PER_S
 
 IntArray = NDArray[np.int64]
@@ -29,7 +29,6 @@ FloatArray = NDArray[np.float64]
 
 _MIN_N = 20
 _FLOOR_FACTOR = 3
-_STARVED_SHARE = 0.5
 _COMPILE_NS = 50_000_000
 """Little compiles in less; a shorter spike is a stall."""
 _HEAD_SHARE = 0.2
@@ -73,6 +72,12 @@ class RowEvidence:
     roofline: Roofline | None = None
     cache: str = "warm"
     cache_bytes: int | None = None
+    starved_share: float | None = None
+    """Of the epoch's windows, as the statistics count them; None: of these windows."""
+    n_stalls: int | None = None
+    """In the epoch; None: those of these windows."""
+    modes: Modes | None = None
+    """What the statistics have found, in seconds."""
     has_loaded: bool | None = None
     """Modules were loaded or graphs compiled meanwhile; None: nobody looked."""
 
@@ -104,7 +109,7 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
         compiling_inside(row.window_ns, row.host_ns, row.flags)
         if row.is_async and row.has_loaded is not False
         else None,
-        stalling(row.window_ns, row.flags),
+        stalling(row),
     )
     return [f for f in once if f is not None] + _lasting(row)
 
@@ -118,8 +123,7 @@ def _lasting(row: RowEvidence) -> list[Finding]:
     halves = [row.only(slice(None, middle)), row.only(slice(middle, None))]
     for code in [f.code for f in found]:
         check = LASTING.get(code, _roof)
-        least = MODE_SAMPLES if code == "two modes" else _MIN_N
-        if middle >= least and not all(_shows(check, half, code) for half in halves):
+        if middle >= _MIN_N and not all(_shows(check, half, code) for half in halves):
             found = [f for f in found if f.code != code]
     return found
 
@@ -142,19 +146,15 @@ def _roof(row: RowEvidence) -> Finding | None:
 
 Check = Callable[[RowEvidence], Finding | None]
 LASTING: Mapping[str, Check] = {
-    "CPU-bound": lambda r: cpu_bound(r.window_ns, r.host_ns, r.flags) if r.is_async else None,
+    "CPU-bound": lambda r: cpu_bound(r) if r.is_async else None,
     "host only": lambda r: nothing_in_stream(r),  # noqa: PLW0108  it is defined below
     "below timer floor": lambda r: below_floor(r.window_ns, r.inner, r.floor_ns),
-    "two modes": lambda r: two_modes(r.window_ns / r.inner, _tick_per_call(r)),
+    "two modes": lambda r: two_modes(r.modes),
     "cached result": lambda r: cached_result(r.window_ns, r.floor_ns),
     "faster than roofline": _roof,
 }
 """Checks of what a row is, and not of what happened to it once: they can end, too."""
 IS_LASTING = frozenset((*LASTING, "fits in cache"))
-
-
-def _tick_per_call(row: RowEvidence) -> float:
-    return (row.resolution_ns or 0) / float(np.median(row.inner))
 
 
 def not_warmed_up(per_call: FloatArray) -> Finding | None:
@@ -193,12 +193,16 @@ def compiling_inside(window_ns: IntArray, host_ns: IntArray, flags: IntArray) ->
     )
 
 
-def cpu_bound(window_ns: IntArray, host_ns: IntArray, flags: IntArray) -> Finding | None:
-    """Most windows hold a gap in which the device waited for the host, and a gap that matters."""
-    starved = (flags & int(Flag.STARVED)) != 0
-    share = float(starved.mean())
-    host, window = float(np.median(host_ns)), float(np.median(window_ns))
-    if share <= _STARVED_SHARE or host < 0.1 * window:
+def cpu_bound(row: RowEvidence) -> Finding | None:
+    """Most windows hold a gap in which the device waited for the host, and a gap that matters.
+
+    So many of them that the statistics are made of such windows: else these are left out.
+    """
+    share = row.starved_share
+    if share is None:
+        share = float(((row.flags & int(Flag.STARVED)) != 0).mean())
+    host, window = float(np.median(row.host_ns)), float(np.median(row.window_ns))
+    if share < STARVED_SHARE or host < 0.1 * window:
         return None
     return finding(
         "CPU-bound",
@@ -247,29 +251,27 @@ def nothing_in_stream(row: RowEvidence) -> Finding | None:
     return host_only(host / calls, window / calls, row.floor_ns)
 
 
-def stalling(window_ns: IntArray, flags: IntArray) -> Finding | None:
-    """The windows that are flagged as stalls, counted."""
-    spikes = np.flatnonzero(flags & int(Flag.STALL))
+def stalling(row: RowEvidence) -> Finding | None:
+    """The windows that are flagged as stalls: how often of late, how many in all."""
+    spikes = np.flatnonzero(row.flags & int(Flag.STALL))
     if not spikes.size:
         return None
     return finding(
         "stalls",
-        count=int(spikes.size),
-        share=float(spikes.size / window_ns.size),
-        longest_ns=int(window_ns[spikes].max()),
+        count=int(spikes.size) if row.n_stalls is None else row.n_stalls,
+        share=float(spikes.size / row.window_ns.size),
+        longest_ns=int(row.window_ns[spikes].max()),
     )
 
 
-def two_modes(per_call: FloatArray, tick: float) -> Finding | None:
+def two_modes(modes: Modes | None) -> Finding | None:
     """Two peaks with a valley between them."""
-    n_eff = per_call.size / correlation_time(per_call)
-    modes = find_modes(per_call, tick, n_eff)
     if modes is None:
         return None
     return finding(
         "two modes",
-        low_ns=modes.low,
-        high_ns=modes.high,
+        low_ns=modes.low * NS_PER_S,
+        high_ns=modes.high * NS_PER_S,
         share_high=modes.share_high,
         is_median_stable=modes.minor_share < _MAJOR_SHARE,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from usv_tui import plain
-from usv_tui.diagnosis.roofline import roofline_from
+from usv_tui.diagnosis.roofline import Roofline, roofline_from
 from usv_tui.diagnosis.while_running import Diagnosis
 from usv_tui.errors import ExitCode
 from usv_tui.gate import Gate
@@ -37,6 +37,7 @@ from usv_tui.records import (
 )
 from usv_tui.session.capture import OutputCapture
 from usv_tui.session.desk import ClockDesk
+from usv_tui.session.evidence import watched
 from usv_tui.session.faults import Faults
 from usv_tui.session.goal import Goal, Outcome
 from usv_tui.session.journal import Journal
@@ -116,6 +117,7 @@ class LiveSession(ShownSession):
         self._watching = Watching(0, "")
         self._diagnosis = Diagnosis()
         self._placement = PlacementAsk(config)
+        self._roofline: Roofline | None = None
         self._temp_sent: float | None = None
         self._watchdog = Watchdog(self.store, source, config, self._time.now_ns())
         self._is_paused = False
@@ -188,7 +190,7 @@ class LiveSession(ShownSession):
         for record in records:
             if isinstance(record, Chosen):
                 self._watch(record)
-                self._diagnosis.know(roofline_from(record.identity))
+                self._roofline = roofline_from(record.identity)
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
             elif isinstance(record, Noted) and record.notice.code == "fresh worker":
@@ -205,9 +207,6 @@ class LiveSession(ShownSession):
         self._apply(records)
 
     def _apply(self, records: Sequence[AnyRecord]) -> None:
-        for record in records:
-            with self.faults.around("the diagnosis"):
-                self._diagnosis.apply(record)
         try:
             self.store.apply(records)
         except Exception as error:  # noqa: BLE001  the rest of them must not be lost with one
@@ -288,7 +287,7 @@ class LiveSession(ShownSession):
         self._looks = self.store.looks
         with self.faults.around("the diagnosis"):
             rows = len(self.store.rows) if is_final else _ROWS_A_LOOK
-            found = self._diagnosis.look(now_ns, rows)
+            found = self._diagnosis.look(now_ns, watched(self.store, self._roofline), rows)
             if found:
                 self._take([Noted(notice) for notice in found])
         with self.faults.around("the placement"):

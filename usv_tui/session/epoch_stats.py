@@ -13,6 +13,7 @@ from usv_tui.model import EXCLUDED, Flag
 from usv_tui.session.columns import Column
 from usv_tui.session.snapshot import FloatArray, IntArray
 from usv_tui.stats.basics import BoolArray
+from usv_tui.stats.inputs import STARVED_SHARE
 from usv_tui.stats.rolling import LogHistogram, Stats
 from usv_tui.stats.stalls import TAIL, StallFinder
 
@@ -96,13 +97,18 @@ class EpochStats:
 
     @property
     def n_counted(self) -> int:
-        """Samples that any statistic takes."""
+        """Samples that a statistic takes."""
         return int(self._by_flags[(_SETS & int(EXCLUDED)) == 0].sum())
+
+    @property
+    def starved_share(self) -> float:
+        """Share of those for which the host was late."""
+        return self.n_starved / max(1, self.n_counted)
 
     @property
     def is_mostly_starved(self) -> bool:
         """The host is late so often that this is what the row is."""
-        return 2 * self.n_starved >= self.n_counted
+        return self.starved_share >= STARVED_SHARE
 
     @property
     def has_shown(self) -> bool:

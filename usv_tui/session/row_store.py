@@ -159,6 +159,16 @@ class RowStore:
     # -- what is left out, and why
 
     @property
+    def n_counted(self) -> int:
+        """The epoch's samples that a statistic takes."""
+        return self._epoch.n_counted
+
+    @property
+    def starved_share(self) -> float:
+        """Share of those for which the host was late."""
+        return self._epoch.starved_share
+
+    @property
     def n_excluded(self) -> int:
         """The epoch's samples that no statistic takes."""
         return self._epoch.count_of(EXCLUDED)

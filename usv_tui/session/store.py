@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from usv_tui import plain
+from usv_tui.diagnosis.growth import LOADED
 from usv_tui.diagnosis.vocabulary import badge_of
 from usv_tui.model import (
     EXCLUDED,
@@ -145,7 +146,8 @@ class Store:
         self.window = DEFAULT_WINDOW
         self.baseline: int | None = None
         self.ghosts = Ghosts(0, "", {})
-        self.failed = False
+        self.has_loaded = self.failed = False
+        """Code came into the worker while it measured; a row or the device failed."""
         self.fatal = self.fault = self.distortion = self.progress = ""
         self.looks = 0
         """How often the statistics were asked."""
@@ -460,6 +462,7 @@ class Store:
         if notice.code == "tried again" and row is not None:
             row.error = row.error_kind = row.traceback = ""
             self.failed = any(other.error for other in self.rows.values())
+        self.has_loaded |= notice.code == LOADED
         if notice.code == "threads":
             self.threads = dict(notice.evidence)
         if notice.evidence.get("withdrawn"):
@@ -606,8 +609,6 @@ class Store:
             row.word, row.drift, row.effect = found.word, found.drift, found.effect
             row.ratio, row.ratio_to = found.ratio, against[bench]
             row.found = {}
-            if found.modes is not None:
-                row.found["two modes"] = "2 modes"
             if row.starved_words:
                 row.found["starved"] = row.starved_words
             if found.ratio is not None and found.ratio.moves:

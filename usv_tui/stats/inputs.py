@@ -28,6 +28,10 @@ _STRAY_WINDOW = 13
 
 AnyInts = NDArray[np.signedinteger] | NDArray[np.unsignedinteger]
 
+STARVED_SHARE = 0.5
+"""From this share of windows on that waited for the host, that is what a row is: its statistics
+are made of them. Where they are fewer they are left out."""
+
 
 def _never() -> IntArray:
     return np.empty(0, np.int64)
