@@ -132,7 +132,7 @@ def test_a_fault_in_the_statistics_costs_the_statistics(monkeypatch, tmp_path, w
     """The measurement goes on, every record is in the file, and the fault is told once."""
     journal = Journal(tmp_path / "run.usv")
     session, source, clock = open_session(journal=journal)
-    said = [*records.two_rows(10), Progress(BEGIN_NS, "measuring")]
+    said = [*records.two_rows(10)[1:], Progress(BEGIN_NS, "measuring")]
     monkeypatch.setattr(where, name, broken)
     for record in said:
         source.queue.append(record)
