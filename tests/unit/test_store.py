@@ -17,6 +17,7 @@ from usv_tui.model import (
     ClockState,
     DeviceInfo,
     Flag,
+    Notice,
     Reading,
     Reason,
     RowState,
@@ -1009,3 +1010,43 @@ def test_a_nominal_clock_is_no_evidence_that_the_clock_stands():
             store.analyse(at_ns)
 
     assert store.snapshot(store.last_ns).advice.verdict is Verdict.UNKNOWN
+
+
+def busy(second, row=0, share=0.4):
+    """A warning that a look repeats with other figures."""
+    return Noted(
+        Notice(
+            code="host busy",
+            bench=row,
+            at_ns=BEGIN_NS + second * NS_PER_S,
+            level="warn",
+            evidence={"share": share + second / 1000},
+        )
+    )
+
+
+def test_a_warning_that_repeats_is_counted_on_its_line():
+    """Not a wall of the same: one line with its count, written anew at the tenth time."""
+    store = fold(fake.two_rows(5))
+    written = store.log.total
+    for second in range(12):
+        store.apply([busy(second), busy(second, row=1)])
+
+    lines = [line.text for line in store.log.lines if "busy" in line.text]
+    assert len(lines) == 2
+    assert all(text.endswith("(12 times)") for text in lines)
+    assert lines[0] != lines[1]
+    assert store.log.total == written + 4
+
+
+def test_other_words_of_the_same_code_are_no_repetition():
+    """What a note says is in its words: none is lost behind another."""
+    store = fold(fake.two_rows(5))
+    for at_s, reason in enumerate(["needs root", "another run holds them", "needs root"]):
+        notice = Notice(
+            code="lock note", at_ns=BEGIN_NS + at_s, level="warn", evidence={"reason": reason}
+        )
+        store.apply([Noted(notice)])
+
+    said = [line.text for line in store.log.lines][-2:]
+    assert said == ["needs root (2 times)", "another run holds them"]

@@ -473,7 +473,7 @@ class Store:
             row.told(notice.code, badge, notice.at_ns if notice.of_epoch else None)
         name = row.info.name if row else ""
         kind = "event" if notice.level == "info" else notice.level
-        self.log.line(notice.at_ns, kind, sentence(notice, plain.name(name) if row else ""))
+        self.log.notice(notice, kind, sentence(notice, plain.name(name) if row else ""))
         if notice.level != "info":
             self.log.notes.add_notice(notice, name)
 

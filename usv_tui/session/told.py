@@ -1,5 +1,6 @@
 """What nobody may overlook of a run: each warning, error and fault once, and who else was there."""
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,9 @@ from usv_tui.session.snapshot import LogLine, Told
 _MOST = 200
 _MOST_NEIGHBOURS = 32
 _LINES = 2_000
+_FIGURES = re.compile(r"[0-9][0-9.,]*")
+_RECENT = 12
+"""Among so many last lines one that repeats is counted, not written again."""
 
 
 class Notes:
@@ -95,6 +99,9 @@ class Log:
 
     def __init__(self) -> None:
         self.lines: deque[LogLine] = deque(maxlen=_LINES)
+        self._repeated: dict[tuple[str, str], tuple[LogLine, int]] = {}
+        """The line of what repeats, by code and words without figures, and how often it was said.
+        """
         self.total = 0
         self.notes = Notes()
 
@@ -102,6 +109,31 @@ class Log:
         """One more line."""
         self.lines.append(LogLine(at_ns, kind, plain.cut(text)))
         self.total += 1
+
+    def notice(self, notice: Notice, kind: str, text: str) -> None:
+        """A line for it; where only its figures are new, it is counted on the line before.
+
+        Such a line comes anew when it was said 10, 100 … times.
+        """
+        key = (notice.code, _FIGURES.sub("#", text))
+        before, times = self._repeated.get(key, (None, 0))
+        recent = [self.lines[-n] for n in range(1, min(len(self.lines), _RECENT) + 1)]
+        if before is None or kind == "event" or before not in recent:
+            self.line(notice.at_ns, kind, text)
+            if len(self._repeated) > _LINES:
+                self._repeated.clear()
+            self._repeated[key] = (self.lines[-1], 1)
+            return
+        times += 1
+        words = f"{plain.cut(text)} ({times:,} times)"
+        if str(times).strip("0") == "1":
+            self.lines.remove(before)
+            self.line(notice.at_ns, kind, words)
+            self._repeated[key] = (self.lines[-1], times)
+            return
+        line = LogLine(before.at_ns, kind, words)
+        self.lines[len(self.lines) - 1 - recent.index(before)] = line
+        self._repeated[key] = (line, times)
 
     def tell(
         self, at_ns: int, level: str, code: str, text: str, evidence: Mapping[str, Any]
