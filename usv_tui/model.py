@@ -526,6 +526,8 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """Half of the relative range in which the row's level has kept for …"""
     held_s: float | None = None
     """… the last so many seconds."""
+    to_come: float | None = None
+    """Of a settled row: relative change to be expected within the next five minutes, at most."""
 
 
 class ClockEffect(msgspec.Struct, frozen=True, kw_only=True):

@@ -350,6 +350,7 @@ def test_seconds_long_kernels_get_a_longer_window() -> None:
     *_, last = follow(run, from_s=250, to_s=300)
 
     assert last.rows[0].drift.word is StateWord.SETTLED
+    assert last.rows[0].drift.to_come >= 0.005
     assert (last.rows[0].drift.window_s or 0) > 200
     assert last.rows[0].effect.alpha == pytest.approx(run.local_alpha(0), abs=0.2)
     assert last.advice.verdict is not Verdict.UNKNOWN

@@ -258,6 +258,7 @@ def test_names_are_cut_where_they_agree_and_never_within_a_number():
         ({"state": RowState.STUCK, "detail": "12 s"}, "! stuck 12 s"),
         ({"word": StateWord.WARMING}, "… warming"),
         ({"word": StateWord.SETTLED}, "✓ settled"),
+        ({"word": StateWord.SETTLED, "drift": Drift(to_come=0.0061)}, "✓ settled ±0.7%"),
         ({"word": StateWord.DRIFTING, "drift": Drift(change=0.012)}, "↑ drifting +1.2%"),
         ({"word": StateWord.DRIFTING, "drift": Drift(change=-0.02)}, "↓ drifting -2.0%"),
         ({"word": StateWord.THROTTLED, "throttled": (("power cap", 0.4),)}, "! throttled power"),

@@ -25,7 +25,7 @@ from usv_tui.report.wording.rows import (
     missing_baseline,
     name_of,
     ratio_limits,
-    undecided_words,
+    state_words,
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Told
 from usv_tui.stats.rolling import Stats
@@ -92,7 +92,7 @@ def verdict(row: RowView, snapshot: Snapshot) -> str:
     facts = [
         grid.escape(plain.line(device or str(snapshot.config.device))),
         f"clocks {clock_words(lock if lock.is_ours else snapshot.clocks)}",
-        str(row.word),
+        state_words(row),
         f"{count(snapshot.rounds)} rounds",
         f"usv-tui {version}".rstrip(),
     ]
@@ -218,8 +218,7 @@ def _remarks(row: RowView) -> str:
     if row.state in (RowState.OFF, RowState.STUCK, RowState.FAILED) and not words:
         words.append(row.state.value)
     if row.word:
-        is_open = row.word is StateWord.UNDECIDED
-        words.append(undecided_words(row) if is_open else row.word.value + _std_now(row))
+        words.append(state_words(row) + _std_now(row))
     if row.cache != "warm":
         words.append(f"cache {row.cache}")
     if row.mode != "eager":

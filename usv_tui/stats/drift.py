@@ -293,7 +293,14 @@ class DriftTracker:
             slope_per_s=look.slope_per_s,
             within=self._outlook.within,
             held_s=self._outlook.held_s,
+            to_come=self._bound(look, trend),
         )
+
+    def _bound(self, look: Look, trend: Trend) -> float | None:
+        """What `settled` stands for: at least what it asks for, more where less cannot be told."""
+        if self.settled_since_ns is None:
+            return None
+        return max(DELTA, min(self._outlook.to_come or math.inf, _to_come(look, trend)))
 
     def _remember(self, look: Look, level: float) -> Outlook:
         third_ns = int(look.window_s * NS_PER_S / 3)

@@ -1,11 +1,12 @@
 """What every front end says of a row and of the clocks, in one set of words."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from usv_tui import plain
 from usv_tui.diagnosis.vocabulary import BADGES, DISBELIEVED
-from usv_tui.model import PLACEMENT, Answer, ClockHold, ClockState, Ratio
+from usv_tui.model import PLACEMENT, Answer, ClockHold, ClockState, Ratio, StateWord
 
 if TYPE_CHECKING:  # numpy behind it must not be imported before the first paint
     from usv_tui.session.snapshot import RowView
@@ -154,6 +155,17 @@ def undecided_words(row: "RowView") -> str:
         return "undecided"
     shown = max(least * 100, 0.01)
     return f"drift? <{shown:.{1 if shown >= 0.95 else 2}f}%"
+
+
+def state_words(row: "RowView", sign: str = "±") -> str:
+    """The state word with what it stands for, where that is a number."""
+    if row.word is StateWord.UNDECIDED:
+        return undecided_words(row)
+    bound = row.drift.to_come
+    if row.word is not StateWord.SETTLED or bound is None:
+        return row.word.value
+    # What may still come within five minutes, at most.
+    return f"{row.word.value} {sign}{math.ceil(bound * 1000 - 1e-6) / 10:.1f}%"
 
 
 def left_out_words(left_out: Mapping[str, int]) -> str:

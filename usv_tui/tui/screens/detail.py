@@ -124,6 +124,8 @@ def _drift(row: RowView) -> str:
     held = ""
     if drift.within is not None and drift.held_s:
         held = f", level within ±{drift.within * 100:.2f} % over the last {drift.held_s:.0f} s"
+    if drift.to_come is not None:
+        held += f", at most ±{drift.to_come * 100:.2f} % expected in the next five minutes"
     return f"{drift.change * 100:+.2f} %{window}{least}{heat}{held}"
 
 

@@ -13,7 +13,7 @@ STATES: tuple[tuple[str, str], ...] = (
     ("warming", "Samples are kept but not counted until times and clock have levelled."),
     ("drifting", "The times move, by how much is beside it; wait, or compare ratios only."),
     ("steady", "Flat so far; not proven to last."),
-    ("settled", "Flat, the temperature too: at most 0.5 % expected in the next 5 minutes."),
+    ("settled ±N%", "Flat, the temperature too: at most N % expected in the next 5 minutes."),
     ("throttled", "The device says that power or heat limits its clock."),
     ("undecided", "Too few samples, or times too unsteady, to tell whether they drift."),
     ("drift? <N%", "No drift is seen; one below N % could not be told from the noise yet."),

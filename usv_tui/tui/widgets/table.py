@@ -18,6 +18,7 @@ from usv_tui.report.wording.rows import (
     has_valid_time,
     invalid_reason,
     missing_baseline,
+    state_words,
     undecided_words,
 )
 from usv_tui.session.snapshot import RowView
@@ -523,7 +524,7 @@ def _running(row: RowView, look: Look) -> tuple[str, str, Style]:
         # The words of a known limit hold the question mark already.
         return glyphs.unsure if words == word.value else "", words, look.dim
     return {
-        StateWord.SETTLED: (glyphs.good, "settled", look.good),
+        StateWord.SETTLED: (glyphs.good, state_words(row, glyphs.plus_minus), look.good),
         StateWord.STEADY: (glyphs.steady, "steady", look.good),
         StateWord.WARMING: (glyphs.wait, "warming", look.info),
     }.get(word, (glyphs.dot, "running", look.base))
