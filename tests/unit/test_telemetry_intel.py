@@ -170,6 +170,15 @@ def test_an_integrated_gpu_has_a_clock_and_says_why_it_has_no_power(tmp_path: Pa
     assert why(source, "power_limit_mw") == "the power limit is switched off"
 
 
+def test_the_sensors_are_the_cards_and_not_those_of_one_of_its_units(tmp_path: Path, time) -> None:
+    """i915 registers an energy counter for each unit beside the card's."""
+    card = FakeCard(tmp_path, "i915")
+    card.file("hwmon/hwmon2/name", "i915_gt0")
+    card.file("hwmon/hwmon2/energy1_input", 1_000)
+
+    assert look(opened(card, time), time).energy_mj == 5000
+
+
 def properties(**facts: object) -> SimpleNamespace:
     """A torch whose xpu:0 tells this."""
     told = SimpleNamespace(name="Intel(R) Arc(TM) B580", total_memory=12 << 30, **facts)

@@ -100,7 +100,7 @@ class IntelTelemetry:
         self._clocks = [file for file in clocks if file is not None]
         for gt in units:
             self._throttles += self._find_throttles(gt.throttle)
-        hwmon = hwmon_of(self._device)
+        hwmon = self._hwmon()
         if hwmon is not None:
             self._find_sensors(hwmon)
         self._info = self._describe(is_asleep=self._is_asleep())
@@ -163,6 +163,10 @@ class IntelTelemetry:
             return SysFile(path, scale)
         except OSError:
             return None
+
+    def _hwmon(self) -> Path | None:
+        """The card's; i915 has one more for each of its units."""
+        return hwmon_of(self._device, uevent(self._device).get("DRIVER", ""))
 
     def _find_throttles(self, begin: str) -> Iterable[tuple[SysFile, int]]:
         for path in sorted(self._device.glob(f"{begin}reason_*")):
@@ -227,7 +231,7 @@ class IntelTelemetry:
         self._is_described = not is_asleep
         pci = self._device.name
         steps = [] if is_asleep else grid(IntelCard(pci, str(self._sys)))
-        hwmon = None if is_asleep else hwmon_of(self._device)
+        hwmon = None if is_asleep else self._hwmon()
         info = DeviceInfo(
             uuid=f"intel-{pci}",
             name=self._identity.name or device_name(self._device),

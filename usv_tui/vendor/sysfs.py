@@ -115,9 +115,10 @@ def uevent(device: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def hwmon_of(device: Path) -> Path | None:
-    """The folder of a device's own sensors."""
-    return next(iter(sorted((device / "hwmon").glob("hwmon*"))), None)
+def hwmon_of(device: Path, name: str = "") -> Path | None:
+    """The folder of a device's own sensors: the one of this name, where a driver has several."""
+    folders = sorted((device / "hwmon").glob("hwmon*"))
+    return next((f for f in folders if not name or read_text(f / "name") == name), None)
 
 
 def hwmon_inputs(hwmon: Path, kind: str) -> dict[str, Path]:
