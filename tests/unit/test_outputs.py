@@ -119,3 +119,20 @@ def test_devices_and_pipes_are_written_to_as_they_are(session):
     outputs.check_apart({"--json": Path("/dev/null"), "--csv": Path("/dev/null")})
 
     assert not Path("/dev/null").is_file()
+
+
+def test_outputs_lie_where_the_user_stood(tmp_path, monkeypatch, capsys):
+    """Also when the benchmark file changes the working directory, or leaves one that is gone."""
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "moves.py").write_text(
+        "import os\nos.chdir('gone')\nos.rmdir(os.getcwd())\n"
+        "BENCHMARKS = {'a': lambda: sum(range(100))}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    argv = ["--headless", "--device", "cpu", "--iters", "3", "--warmup", "0"]
+    outputs = ["--save", "s.usv", "--json", "s.json", "--csv", "s.csv"]
+
+    assert main(["moves.py", *argv, *outputs]) == 0
+
+    assert "session saved: s.usv" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} >= {"s.usv", "s.json", "s.csv"}

@@ -1084,3 +1084,21 @@ def test_an_import_that_needs_the_main_thread_hints_at_isolation(complaint):
 
     assert "file.py:2: ValueError: signal only works in main thread" in said
     assert said.endswith("(with --isolate the benchmarks have one)")
+
+
+def test_a_file_that_changes_the_directory_is_built_beside_itself(tmp_path, monkeypatch):
+    """A factory still finds its neighbours, and the rows stand as they do in the file."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "lazy_neighbour.py").write_text("def f():\n    return 1\n")
+    (tmp_path / "here" / "moves.py").write_text(
+        "import os\nfrom usv_tui import benchmark\n"
+        "def bench_first():\n    from lazy_neighbour import f\n    return f\n"
+        "@benchmark()\ndef second():\n    return lambda: None\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+    )
+    monkeypatch.chdir(tmp_path / "here")
+
+    suite = load_suite("moves.py", "cpu")
+
+    assert [b.name for b in suite.benchmarks] == ["bench_first", "second"]
+    assert suite.benchmarks[0].build("cpu")() == 1

@@ -30,12 +30,12 @@ def state(hold=ClockHold.UNKNOWN, **changes):
     return ClockState(hold=hold, supported_mhz=STEPS, **{"can_lock": True, **changes})
 
 
-def shown(dialog, clocks):
+def shown(dialog, clocks, width=100):
     """The dialog's text beside these clocks."""
     look = make_look({}, is_ansi=True, is_dark=True, ascii_only=False, no_color=False)
     snapshot = fake.snapshot(clocks=clocks)
     scene = Scene(snapshot, fake.FakeStore(), ViewState(), look, snapshot.at_ns)
-    return "\n".join(line.text for (line,) in dialog.lines(scene, 100, 40))
+    return "\n".join(line.text for (line,) in dialog.lines(scene, width, 40))
 
 
 def asked(clocks):
@@ -83,3 +83,13 @@ def test_the_reason_of_a_refusal_stands_there_once():
 
     assert words.count("needs root") == 1
     assert "unlocked" in words
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 100])
+def test_the_range_of_clocks_stays_on_its_line(width):
+    """On a narrow terminal the bar is shorter, and is left out where nothing of it fits."""
+    lines = shown(LockDialog(Desk()), state(), width).splitlines()
+
+    ends = [line for line in lines if "1695 MHz" in line and "\u2500" in line]
+    assert len(ends) == 1
+    assert ends[0].strip().startswith("1500 ")

@@ -385,3 +385,10 @@ def test_the_table_under_a_sweep_says_that_it_is_of_one_visit(monkeypatch):
     monkeypatch.setattr(fake.FakeStore, "steps", lambda _: ["a clock"])
 
     assert "benchmark last visit" in shown([MATH, FLASH])[0]
+
+
+def test_nothing_is_selected_by_having_no_name():
+    """A row whose name is empty is one like any other: the first row is the selected one."""
+    shown = fake.snapshot(rows=fake.rows(names=("a", "", "b")))
+
+    assert ViewState().selected_row(shown).bench == 0

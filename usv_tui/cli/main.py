@@ -202,6 +202,7 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
         options_ = " and ".join(f"--{name} -" for name in on_stdout)
         raise UsageError(f"{options_} both want stdout", "give one of them a file")
     _check_outputs(args)
+    _fix_outputs(args)
     plan = _Plan(args, suite, config, simulation)
     if why_headless:
         say(f"usv-tui: no screen ({why_headless}): running headless")
@@ -226,6 +227,14 @@ def _check_outputs(args: argparse.Namespace) -> None:
         outputs.check(path, option[2:])
     saved = {} if args.save is None else {"--save": Path(args.save)}
     outputs.check_apart(paths | saved)
+
+
+def _fix_outputs(args: argparse.Namespace) -> None:
+    """They go where the user stood, whatever directory the benchmarks change to."""
+    for option in ("json", "csv"):
+        name = getattr(args, option)
+        if name not in (None, "-"):
+            setattr(args, option, str(Path(name).absolute()))
 
 
 def _config(args: argparse.Namespace) -> dict[str, Any]:
@@ -608,7 +617,7 @@ class _Plan:
                 # The user's own mistake, and nothing was timed: there is nothing to keep.
                 self._journal.path.unlink(missing_ok=True)
             else:
-                say(f"session saved: {self._journal.path}")
+                say(f"session saved: {args.save or self._journal.path}")
         if session.store.refused and session.fault is None:
             for item in session.store.refused:
                 say(f"usv-tui: not timed: {plain.name(item.name)}: {plain.line(item.reason)}")

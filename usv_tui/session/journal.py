@@ -66,7 +66,6 @@ class Journal:
         Raises:
             UsageError: the path cannot be written, or exists already.
         """
-        self.path = path
         self.failure = ""
         """Why nothing is written any more; empty while all is well."""
         self.bytes_written = 0
@@ -78,6 +77,7 @@ class Journal:
                 "give a writable path with --save",
             )
         try:
+            self.path = path.absolute()  # a benchmark may change the working directory
             path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             self._fd = out_of_the_way(fd)

@@ -31,7 +31,7 @@ def open_session(path: Path) -> Opened:
         UsageError: it cannot be read, is none, is from a newer version, or holds nothing yet.
     """
     store = Store()
-    store.archive = path
+    store.archive = path.absolute()
     store.is_written = journal.is_written(path)
     store.apply(journal.Reader(path).records())
     if not store.start_ns:

@@ -69,8 +69,9 @@ def load_suite(path: str | Path, device: str, select: Sequence[str] | None = Non
         UsageError: `select` matches no row.
     """
     path = Path(path)
+    full = path.absolute()  # the file may change the working directory
     module = _import(path)
-    rows, others = _collect(path, module, device)
+    rows, others = _collect(full, module, device)
     group_rows(rows, device)
     kept = [row for row in rows if _is_selected(row.name, select)]
     if rows and not kept:
@@ -80,7 +81,7 @@ def load_suite(path: str | Path, device: str, select: Sequence[str] | None = Non
     for row in kept:
         if not row.reason:
             with blamed_on([row]):
-                benchmarks.append(to_benchmark(row, device, _builder(row, path)))
+                benchmarks.append(to_benchmark(row, device, _builder(row, full)))
     skipped = [Skipped(row.name, row.reason, row.is_refused) for row in kept if row.reason]
     skipped += others + _unmatched(rows, select)
     if not benchmarks:

@@ -41,7 +41,7 @@ def key_of(row: RowView, snapshot: Snapshot) -> str:
 class ViewState:
     """What the user has chosen. Selection is by name, so that it survives any change of rows."""
 
-    selected: str = ""
+    selected: str | None = None
     pattern: str = ""
     """Filter: only rows whose name holds it."""
     editing: bool = False

@@ -115,7 +115,7 @@ class LockDialog:
         look = scene.look
         head = text.strip([(" Lock the clocks", look.bar)], width, look.bar)
         body: list[Strip] = []
-        for words, style in self._content(scene):
+        for words, style in self._content(scene, width):
             wrapped = text.wrap(look.own(words), max(1, width - 2))
             body.extend(text.strip([(f" {line}", style)], width, look.base) for line in wrapped)
         body += self._comparison(scene, width)
@@ -123,7 +123,7 @@ class LockDialog:
         out.append(bar.footer(LOCK, look, width))
         return [(line,) for line in out[:height]]
 
-    def _content(self, scene: Scene) -> list[text.Run]:
+    def _content(self, scene: Scene, width: int) -> list[text.Run]:
         look, snapshot = scene.look, scene.snapshot
         clocks, advice = snapshot.clocks, snapshot.advice
         now = value_of(QUANTITIES[0], snapshot.reading)
@@ -143,7 +143,7 @@ class LockDialog:
         if chosen is not None:
             out += [("", look.base), (f"lock at  {chosen} MHz", look.strong)]
             offered = offered_mhz(snapshot.device, clocks.supported_mhz)
-            out.append((_slider(offered, chosen, look.glyphs.is_ascii), look.info))
+            out.append((_slider(offered, chosen, width - 2, look.glyphs.is_ascii), look.info))
             if not clocks.supported_mhz:
                 out.append(("the device lists no clocks: any in its range may be tried", look.dim))
         concerns = [words for words in clocks.concerns if words not in clocks.evidence]
@@ -198,11 +198,14 @@ def _median(row: RowView, unit: Unit) -> str:
     return in_unit(row.rolling.median_s, unit)
 
 
-def _slider(supported: Sequence[int], chosen: int, is_ascii: bool) -> str:
-    """Where the choice lies among the supported clocks."""
+def _slider(supported: Sequence[int], chosen: int, width: int, is_ascii: bool) -> str:
+    """Where the choice lies among the supported clocks; empty where a line has no room for it."""
     if len(supported) < 2:
         return ""
     low, high = supported[0], supported[-1]
-    at = round((min(max(chosen, low), high) - low) / (high - low) * 40)
+    room = min(40, width - len(f"{low}  {high} MHz") - 1)
+    if room < 1:
+        return ""
+    at = round((min(max(chosen, low), high) - low) / (high - low) * room)
     bar_, knob = ("-", "O") if is_ascii else ("─", "●")
-    return f"{low} {bar_ * at}{knob}{bar_ * (40 - at)} {high} MHz"
+    return f"{low} {bar_ * at}{knob}{bar_ * (room - at)} {high} MHz"
