@@ -483,6 +483,10 @@ class ClockUndo(msgspec.Struct, frozen=True, kw_only=True):
     """Controller-specific steps, each a verb and its arguments."""
 
 
+WITHDRAWN = "withdrawn"
+"""In the evidence of a notice: what its code says does not hold any more."""
+
+
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """Something a user should know, as a code and its evidence; wording is made at the edge."""
 
@@ -494,6 +498,11 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     evidence: dict[str, Any] = {}
     of_epoch: bool = False
     """Judged from the samples since the last mark: at the next one its badge goes."""
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """It takes back what was said before with the same code."""
+        return bool(self.evidence.get(WITHDRAWN))
 
 
 class StateWord(StrEnum):

@@ -1,7 +1,7 @@
 """The measuring loop in virtual time: callables say what they cost, commands come at set times."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from usv_tui.engine.runner import Runner
@@ -184,4 +184,15 @@ class QueueTimer:
 
     def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
         """Nothing to say."""
+        return []
+
+    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:
+        """Nothing was said."""
+        return []
+
+    def meet(self, slot: Slot, result: object) -> None:
+        """Nothing to see."""
+
+    def beside(self) -> list[AnyRecord]:
+        """Nothing but samples."""
         return []

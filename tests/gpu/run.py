@@ -30,7 +30,7 @@ from usv_tui.timers.events import EventTimer  # noqa: E402
 from usv_tui.timers.phases import phase  # noqa: E402
 from usv_tui.timers.probe import find_probe  # noqa: E402
 from usv_tui.timers.spin import calibrate_sleep  # noqa: E402
-from usv_tui.timers.wall import Slot, WallTimer, beside  # noqa: E402
+from usv_tui.timers.wall import Slot, WallTimer  # noqa: E402
 
 NO_GPU = 77
 
@@ -224,7 +224,7 @@ def phases(place: Place) -> Result:
     windows, _ = place.windows(timer, slot, 100)
     sums: dict[int, list[int]] = {}
     names = {}
-    for record in beside(timer):
+    for record in timer.beside():
         if isinstance(record, Bench):
             names[record.info.bench] = record.info.name
         elif isinstance(record, Samples):
@@ -285,7 +285,7 @@ def probe_against_nvml(place: Place) -> Result:
     while time.perf_counter() < end:
         timer.enqueue(i, [slot] * 4, 1)
         timer.harvest(wait=False)
-        stream += [m for r in beside(timer) if isinstance(r, ProbeClock) for m in r.sm_mhz]
+        stream += [m for r in timer.beside() if isinstance(r, ProbeClock) for m in r.sm_mhz]
         i += 1
     stop.set()
     thread.join()

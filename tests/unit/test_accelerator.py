@@ -26,7 +26,7 @@ from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.events import EventTimer
 from usv_tui.timers.families.mps import UNPROVEN
 from usv_tui.timers.spin import Filler
-from usv_tui.timers.wall import Slot, beside
+from usv_tui.timers.wall import Slot
 from usv_tui.timesource import MonotonicTime
 
 US = 1_000
@@ -148,7 +148,7 @@ def test_a_floor_without_anything_to_hold_the_device_is_called_the_host_s() -> N
     with accelerator(has_adds=False) as torch:
         timer = EventTimer(torch, torch.kind, probe=False)
         assert timer.info.is_floor_host
-        said = [sentence(r.notice) for r in beside(timer) if isinstance(r, Noted)]
+        said = [sentence(r.notice) for r in timer.beside() if isinstance(r, Noted)]
     assert any("no spin kernel" in line and "the floor is the host's" in line for line in said)
 
 
@@ -304,7 +304,7 @@ def test_kinds_that_nobody_has_tried_say_so() -> None:
     """Apple's stamps are the host's, and no figure of it was ever checked."""
     with accelerator(kind="mps", has_stream_query=False) as torch:
         timer = EventTimer(torch, torch.kind, probe=False)
-        said = [sentence(r.notice) for r in beside(timer) if isinstance(r, Noted)]
+        said = [sentence(r.notice) for r in timer.beside() if isinstance(r, Noted)]
     assert "host times of a callback" in timer.info.reason
     assert any(UNPROVEN in line for line in said)
 

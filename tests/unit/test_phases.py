@@ -20,7 +20,7 @@ from usv_tui.timers.phases import (
     phase,
     unwrap,
 )
-from usv_tui.timers.wall import Slot, Timer, WallTimer, beside
+from usv_tui.timers.wall import Slot, Timer, WallTimer
 from usv_tui.timesource import ManualTime
 
 US = 1_000
@@ -84,10 +84,10 @@ def measured(
     for i in range(3):
         place.timer.enqueue(i, slots)
     place.timer.harvest(wait=True)
-    beside(place.timer)
+    place.timer.beside()
     place.timer.enqueue(3, slots * rounds, len(slots))
     place.timer.harvest(wait=True)
-    return beside(place.timer)
+    return place.timer.beside()
 
 
 def rows(place: Host | Device | Simulated, slot: Slot) -> dict[int, Bench]:
@@ -96,7 +96,7 @@ def rows(place: Host | Device | Simulated, slot: Slot) -> dict[int, Bench]:
     place.timer.examine(slot)
     place.timer.enqueue(0, [slot])
     place.timer.harvest(wait=True)
-    return {r.info.bench: r for r in beside(place.timer) if isinstance(r, Bench)}
+    return {r.info.bench: r for r in place.timer.beside() if isinstance(r, Bench)}
 
 
 def test_phases_become_samples_of_sub_rows(place: Host | Device | Simulated) -> None:
@@ -195,7 +195,7 @@ def test_untimed_calls_leave_no_phases(place: Host | Device | Simulated) -> None
     place.timer.enqueue(1, [slot] * 3, 1)
     place.timer.harvest(wait=True)
 
-    (record,) = beside(place.timer)
+    (record,) = place.timer.beside()
     assert len(record.bench) == 3
 
 
@@ -215,7 +215,7 @@ def test_a_failing_call_drops_only_its_own_phases(place: Host | Device | Simulat
     (block,) = place.timer.harvest(wait=True)
 
     assert failure is not None
-    (record,) = beside(place.timer)
+    (record,) = place.timer.beside()
     assert len(record.bench) == len(block.bench) > 0
 
 
@@ -231,7 +231,7 @@ def test_flags_of_the_window_are_flags_of_its_phases(place: Host | Device | Simu
     place.timer.enqueue(1, [slot] * 3, 1, 1)
     place.timer.harvest(wait=True)
 
-    (record,) = beside(place.timer)
+    (record,) = place.timer.beside()
     assert all(flag & 1 for flag in record.all_flags())
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from usv_tui.diagnosis.vocabulary import Finding, finding
+from usv_tui.model import WITHDRAWN
 from usv_tui.timesource import NS_PER_S
 
 _EVERY_NS = NS_PER_S // 10
@@ -106,7 +107,7 @@ class HostWatch:
             found = {f.code: f for f in explain(list(self._looks[bench]))}
             said += [(c, bench, f.evidence) for c, f in found.items() if c not in told]
             gone = told - set(found)
-            said += [(code, bench, {"withdrawn": True}) for code in sorted(gone)]
+            said += [(code, bench, {WITHDRAWN: True}) for code in sorted(gone)]
             self._told[bench] = set(found)
         return said
 

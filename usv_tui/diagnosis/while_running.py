@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from usv_tui.diagnosis.checks import IS_LASTING, RowEvidence, diagnose
 from usv_tui.diagnosis.vocabulary import Finding
-from usv_tui.model import Notice
+from usv_tui.model import WITHDRAWN, Notice
 
 KEEP = 2000
 """Windows of a row that are looked at."""
@@ -68,7 +68,7 @@ class Diagnosis:
                     code=code,
                     at_ns=now_ns,
                     bench=watched.bench,
-                    level="info" if "withdrawn" in evidence else "warn",
+                    level="info" if WITHDRAWN in evidence else "warn",
                     evidence=evidence,
                     of_epoch=True,
                 )
@@ -101,5 +101,5 @@ def _taken_back(row: _Row, found: list[Finding]) -> list[Finding]:
         row.absent[code] = 0 if code in seen else row.absent.get(code, 0) + 1
         if row.absent[code] >= _ABSENT:
             del row.told[code], row.absent[code]
-            gone.append(Finding(code, {"withdrawn": True}))
+            gone.append(Finding(code, {WITHDRAWN: True}))
     return gone

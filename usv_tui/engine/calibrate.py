@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from usv_tui.copies import leave_if_copy
 from usv_tui.records import Samples
-from usv_tui.timers.wall import Failure, Slot, Timer, meet
+from usv_tui.timers.wall import Failure, Slot, Timer
 
 PROBE_ROUND = -1
 """The round number of windows that serve only to calibrate."""
@@ -66,7 +66,7 @@ def prime(timer: Timer, slot: Slot, clock: Callable[[], int] = time.perf_counter
         fn_start = clock()
         result = slot.fn()
         leave_if_copy()
-        meet(timer, slot, result)
+        timer.meet(slot, result)
         timer.synchronize()
     except BaseException as caught:  # noqa: BLE001  a benchmark may raise anything
         leave_if_copy(caught)

@@ -15,7 +15,7 @@ from usv_tui.engine.calibrate import calibrate
 from usv_tui.engine.warmup import Levelling
 from usv_tui.model import Benchmark
 from usv_tui.suite.rows import assemble
-from usv_tui.timers.wall import Slot, Timer, meet
+from usv_tui.timers.wall import Slot, Timer
 from usv_tui.timesource import NS_PER_S
 
 _WARM_CALLS = 2
@@ -126,7 +126,7 @@ def _call(
     start_ns = clock()
     result = slot.fn()
     if is_first:
-        meet(timer, slot, result)
+        timer.meet(slot, result)
     if waits:
         timer.synchronize()
     took_ns = clock() - start_ns

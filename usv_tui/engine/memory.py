@@ -18,6 +18,7 @@ import numpy as np
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import memory_grows
 from usv_tui.diagnosis.vocabulary import Finding, finding
+from usv_tui.model import WITHDRAWN
 from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
 
@@ -344,4 +345,4 @@ class MemoryWatch:
             return []
         del self._told[series.where]
         series.forget()
-        return [("memory grows", bench, {"withdrawn": True})]
+        return [("memory grows", bench, {WITHDRAWN: True})]

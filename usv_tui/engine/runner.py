@@ -46,6 +46,7 @@ from usv_tui.engine.window import DEFAULT_S
 from usv_tui.errors import UsageError, one_line
 from usv_tui.gate import STOOD_NS, Gate
 from usv_tui.model import (
+    WITHDRAWN,
     BenchInfo,
     Benchmark,
     CacheMode,
@@ -77,7 +78,7 @@ from usv_tui.records import (
 from usv_tui.suite import values
 from usv_tui.suite.rows import Built, assemble
 from usv_tui.timers.cache import Flusher, rotation_badge
-from usv_tui.timers.wall import Failure, Slot, Timer, beside
+from usv_tui.timers.wall import Failure, Slot, Timer
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 _BLOCK_NS = 2_000_000
@@ -446,13 +447,10 @@ class Runner:
 
     def _look_again(self) -> None:
         """What was said of rows at their first calls is looked at once more, warm."""
-        again = getattr(self._timer, "look_again", None)
-        if again is None:
-            return
         for row in self._live_rows():
             if row.doubts and row.slot is not None and row.cost_ns < _LONG_CALL_NS:
-                for code in again(row.slot, sorted(row.doubts)):
-                    self._note(code, row, {"withdrawn": True})
+                for code in self._timer.look_again(row.slot, sorted(row.doubts)):
+                    self._note(code, row, {WITHDRAWN: True})
 
     def _make_slot(self, row: Row, built: Built) -> Slot:
         flush = None
@@ -847,7 +845,7 @@ class Runner:
             slots, self._timer.synchronize, is_final=is_final
         ):
             row = None if bench is None else self._rows[bench]
-            is_over = bool(evidence.get("withdrawn"))
+            is_over = bool(evidence.get(WITHDRAWN))
             self._note(code, row, evidence, level="info" if is_over or code == LOADED else "warn")
 
     # -- whether rows do their work
@@ -1084,7 +1082,7 @@ class Runner:
                 )
             self._count(record)
             self._emit(record)
-        for extra in beside(self._timer):
+        for extra in self._timer.beside():
             if isinstance(extra, Samples | ProbeClock) and extra.round < 0:
                 continue  # of calls that are no round
             self._emit(extra)

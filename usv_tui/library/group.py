@@ -18,7 +18,7 @@ from usv_tui.library.measurement import BenchmarkFailed, Measurement
 from usv_tui.library.timer_selection import warn
 from usv_tui.records import Noted
 from usv_tui.report.wording.notices import sentence
-from usv_tui.timers.wall import ForeignTimer, Slot, Timer, beside
+from usv_tui.timers.wall import ForeignTimer, Slot, Timer
 
 MOST_SAMPLES = 1_000_000
 """Most samples (or warm-up calls) of one callable that a time budget may ask for."""
@@ -80,7 +80,7 @@ class Group:
                 self._fail(row, first.error)
             elif (fault := vet_result(first.result)) is not None:
                 warn(f"{row.name or 'the callable'}: {fault}")
-        for record in beside(self.timer):
+        for record in self.timer.beside():
             if isinstance(record, Noted) and record.notice.level == "warn":
                 warn(sentence(record.notice))
 

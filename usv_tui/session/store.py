@@ -465,7 +465,7 @@ class Store:
         self.has_loaded |= notice.code == LOADED
         if notice.code == "threads":
             self.threads = dict(notice.evidence)
-        if notice.evidence.get("withdrawn"):
+        if notice.is_withdrawn:
             self.log.notes.take_back(notice.code, row.info.name if row else "")
             if row is not None:
                 row.take_back(notice.code)

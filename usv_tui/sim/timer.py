@@ -1,7 +1,7 @@
 """The timer of the simulated GPU: pairs of stamps on its stream, read when it has passed them."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -202,6 +202,13 @@ class SimTimer:
         if self.phases is not None and block.calls is not None:
             self.phases.settle(block.calls, record, self.read)
         return [record]
+
+    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:  # noqa: ARG002
+        """The simulation is examined once."""
+        return []
+
+    def meet(self, slot: Slot, result: object) -> None:
+        """Nothing runs that could not be seen."""
 
     def beside(self) -> list[Any]:
         """Records of phases since the last time, and the clock where the scenario measures it."""

@@ -449,6 +449,9 @@ class EventTimer:
         self._phases.adopt(slot)
         return [(f.code, f.evidence) for f in found]
 
+    def meet(self, slot: Slot, result: object) -> None:
+        """Events see what runs in the stream, whatever is returned."""
+
     def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:
         """Which of these verdicts on a row two more examinations both contradict."""
         if slot.hints.get("mode") == "graph" or slot.hints.get("slow"):

@@ -8,7 +8,7 @@ method call each would.
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -125,25 +125,24 @@ class Timer(Protocol):
         """Self-diagnosis of one primed row, outside timing: notice codes with their evidence."""
         ...
 
+    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:
+        """Which of these verdicts on a row further examinations contradict."""
+        ...
 
-def meet(timer: Timer, slot: Slot, result: object) -> None:
-    """Show a timer the result of a row's first call, before anything waits for the device.
+    def meet(self, slot: Slot, result: object) -> None:
+        """See the result of a row's first call, before anything waits for the device.
 
-    Raises:
-        BenchFault: this timer would not see what the row does.
-    """
-    show = getattr(timer, "meet", None)
-    if show is not None:
-        show(slot, result)
+        Raises:
+            BenchFault: this timer would not see what the row does.
+        """
+        ...
 
+    def beside(self) -> list[AnyRecord]:
+        """What was learned beside the samples since the last time: phases, clocks, findings.
 
-def beside(timer: Timer) -> list[AnyRecord]:
-    """What a timer learned beside the samples since the last time: phases, clocks, findings.
-
-    To be asked for after `harvest`; a timer without a `beside` method has nothing to tell.
-    """
-    ask = getattr(timer, "beside", None)
-    return [] if ask is None else list(ask())
+        To be asked for after `harvest`.
+        """
+        ...
 
 
 Watch = Callable[[Slot, Callable[[], int]], tuple[str, dict[str, Any]] | None]
@@ -292,6 +291,10 @@ class WallTimer:
         """Wait for the device, when there is one."""
         if self._sync is not None:
             self._sync()
+
+    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:  # noqa: ARG002
+        """What was waited for, or not, is no matter of chance."""
+        return []
 
     def meet(self, slot: Slot, result: object) -> None:
         """Look at a row's first result: from here on what it leaves running is waited for.
@@ -512,6 +515,17 @@ class ForeignTimer:
 
     def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:  # noqa: ARG002
         """Nothing is known of a foreign timer."""
+        return []
+
+    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:  # noqa: ARG002
+        """Nothing was said."""
+        return []
+
+    def meet(self, slot: Slot, result: object) -> None:
+        """Nothing is asked of a foreign timer."""
+
+    def beside(self) -> list[AnyRecord]:
+        """Nothing but samples."""
         return []
 
 

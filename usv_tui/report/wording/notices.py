@@ -154,7 +154,7 @@ def sentence(notice: Notice, row_name: str = "") -> str:
     """One line for a notice; what is not known of its code or evidence is shown as it is."""
     head = f"{plain.name(row_name)}: " if row_name else ""
     words = _SENTENCES.get(notice.code, _as_it_is(notice.code))
-    if notice.evidence.get("withdrawn"):
+    if notice.is_withdrawn:
         return f"{head}no longer so, taken back: {notice.code}"
     try:
         text = words(notice.evidence)
