@@ -109,7 +109,14 @@ class VirtualRun:
     """One run; `at` and `look_at` say beforehand what happens when."""
 
     def __init__(
-        self, scenario: str, seconds: float, *, card: str = "h100", seed: int = 3, **config: object
+        self,
+        scenario: str,
+        seconds: float,
+        *,
+        card: str = "h100",
+        seed: int = 3,
+        lock: str = "",
+        **config: object,
     ) -> None:
         self.time = _Time(BEGIN_NS)
         self.time.on_wait = self._go_on
@@ -127,7 +134,7 @@ class VirtualRun:
         locked = find_scenario(scenario).initial_lock_mhz(self.sim.card)
         self.desk = ClockDesk(
             lambda _: self.sim.clocks,
-            wanted="" if locked is None else str(locked),
+            wanted=lock or ("" if locked is None else str(locked)),
             time_source=self.time,
         )
         self.session = LiveSession(

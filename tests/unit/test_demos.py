@@ -4,10 +4,12 @@ import re
 
 import pytest
 
-from tests.fakes.virtual_run import VirtualRun
+from tests.fakes.virtual_run import BEGIN_NS, VirtualRun
+from usv_tui.model import ClockHold
 from usv_tui.records import Command
 from usv_tui.report import table
 from usv_tui.sim import CARDS, SCENARIOS
+from usv_tui.timesource import NS_PER_S
 
 PATIENCE_S = 60.0
 ELSEWHERE = [
@@ -61,3 +63,27 @@ def test_what_one_is_to_look_for_can_be_seen(name, card):
     """In the table, its notes or the log, while the demo is as long as it says."""
     assert card in CARDS
     assert words_missing(name, card) == []
+
+
+@pytest.mark.parametrize("card", ["h100", "mi300"])
+def test_a_lock_as_advised_comes_within_40_s_and_is_held(card):
+    """The demo of a power cap under `--lock advice`: at the advised clock, and verified there."""
+    run = VirtualRun("power-cap", PATIENCE_S, card=card, lock="advice")
+    locked_s: list[float] = []
+    held: list[int | None] = []
+
+    def look() -> None:
+        clocks = run.session.store.clocks
+        if clocks.locked_mhz is not None and not locked_s:
+            locked_s.append((run.time.now_ns() - BEGIN_NS) / NS_PER_S)
+        if clocks.hold is ClockHold.LOCKED and not held:
+            held.append(clocks.locked_mhz)
+            run.session.command(Command("stop", "held"))
+
+    for second in range(4, int(PATIENCE_S)):
+        run.at(second, look)
+    run.run()
+
+    assert locked_s
+    assert locked_s[0] <= 40.0
+    assert held
