@@ -223,3 +223,26 @@ def test_looks_cost_a_bounded_part_of_the_run():
     assert told["seconds"] < 0.06 * 20
     assert loop.time.seconds < 21
     assert NS_PER_S
+
+
+def test_a_result_that_cannot_be_copied_ends_nothing():
+    """A stranger's tensor whose copy raises: its row is told as not audited, and measured on."""
+
+    class Stranger:
+        dtype, copy_, is_leaf, requires_grad = "odd", None, True, False
+
+        def detach(self):
+            raise RuntimeError("no copies")
+
+        def numel(self):
+            return 1
+
+        def element_size(self):
+            return 1
+
+    loop = Judged()
+    loop.row("strange", lambda x: (loop.honest(x), Stranger())[1], check=None)
+
+    assert loop.verdict() == set()
+    assert "not audited" in [r.notice.code for r in loop.of(Noted) if r.notice.bench == 1]
+    assert len(loop.samples(1)) > 100

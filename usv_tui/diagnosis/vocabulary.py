@@ -43,6 +43,7 @@ BADGES: Mapping[str, str] = {
     "faster again": "keeps results",
     "unfinished result": "unfinished",
     "lazy result": "lazy",
+    "not audited": "not audited",
     "clock replaced": "clock replaced",
 }
 """A word or two for the row, by code; a code that is not here is its own badge."""

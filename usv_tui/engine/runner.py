@@ -21,6 +21,7 @@ from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import BenchFault, failure_kind, vet_result
 from usv_tui.diagnosis.difference import difference, hint
 from usv_tui.diagnosis.growth import LOADED
+from usv_tui.diagnosis.vocabulary import DISBELIEVED
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.audit import Auditor, Subject, Wrong
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
@@ -947,7 +948,7 @@ class Runner:
                 self._fail(row, BenchFault(said.code, f"{said.code}: {said.message}"))
             else:
                 code, evidence = said
-                self._note(code, row, evidence, level="error")
+                self._note(code, row, evidence, level="error" if code in DISBELIEVED else "warn")
         if failure is not None:
             self._on_failure(failure)
         return failure is None

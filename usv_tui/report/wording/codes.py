@@ -77,6 +77,7 @@ CODES: Mapping[str, Code] = {
         "every call has the same inputs, so a kept result is not seen by its values", "give inputs="
     ),
     "inputs-restored": Code("it changes its arguments; they are put back untimed", "nothing"),
+    "not-audited": Code("its results can be neither copied nor compared", "return plain tensors"),
     "audited": Code("how many looks at results were taken, and what they cost", "nothing"),
     "cached-result": Code(
         "most windows are as short as empty ones", "is a result kept, or nothing done?"

@@ -159,6 +159,7 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "clock replaced": lambda e: (
         f"NOT BELIEVABLE: the file replaced {', '.join(e['what'])}, which was put back"
     ),
+    "not audited": lambda e: f"its results cannot be looked at ({e['reason']})",
     "inputs fixed": lambda _: (
         "every call has the same inputs, so a result that is kept is not found out by its values: "
         "give inputs="
