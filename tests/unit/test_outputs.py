@@ -136,3 +136,15 @@ def test_outputs_lie_where_the_user_stood(tmp_path, monkeypatch, capsys):
 
     assert "session saved: s.usv" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} >= {"s.usv", "s.json", "s.csv"}
+
+
+def test_a_current_directory_that_is_gone_is_one_line(tmp_path, monkeypatch, capsys):
+    """Paths cannot be found from there: what to do, and exit code 2."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    assert main(["history", "none"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "usv-tui: the current directory is gone (cd to one that is there)"
+    ]

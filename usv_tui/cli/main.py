@@ -56,6 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(ExitCode.OK)
     except KeyboardInterrupt:
         return 130
+    except FileNotFoundError:
+        try:
+            Path.cwd()
+        except OSError:
+            say("usv-tui: the current directory is gone (cd to one that is there)")
+            return int(ExitCode.USAGE)
+        raise
 
 
 def _secure_streams() -> None:
