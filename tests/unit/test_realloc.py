@@ -4,12 +4,14 @@ import gc
 import weakref
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.fakes.loop import MS, Loop
-from usv_tui.model import Benchmark, Flag, Ratio, RunConfig
+from usv_tui.model import Answer, Benchmark, Flag, Ratio, RunConfig
 from usv_tui.records import BenchError, Noted, Rebuilt
+from usv_tui.report.wording.rows import ratio_limits
 from usv_tui.session.placement import PlacementAsk
 from usv_tui.timesource import NS_PER_S
 
@@ -230,3 +232,14 @@ def test_the_session_asks_for_rows_whose_ratio_is_within_3_percent():
     assert ask.wanted(store) == [3]
     for config in (RunConfig(control=True), RunConfig(realloc=0), RunConfig(realloc=4)):
         assert PlacementAsk(config).wanted(store) == []
+
+
+def test_a_ratio_says_how_many_allocations_it_is_of():
+    """One: not covered; more: how far they differ, unless by more than any placement does."""
+    told = Ratio(ratio=1.01, answer=Answer.SLOWER)
+    eight = msgspec.structs.replace(told, allocations=8, placement=0.012)
+
+    assert ratio_limits(told) == ["one allocation: placement not covered"]
+    assert ratio_limits(eight) == ["8 allocations, between which it changes by 1.2 %"]
+    far = msgspec.structs.replace(eight, placement=0.4)
+    assert ratio_limits(far) == ["8 allocations"]

@@ -104,7 +104,9 @@ def positive_int(text: str) -> int:
 
 def whole_number(text: str) -> int:
     """A whole number of at least zero."""
-    return 0 if text.strip() == "0" else positive_int(text)
+    if not text.strip().isdecimal():
+        raise argparse.ArgumentTypeError(f"{_short(text)} is not a whole number of at least 0")
+    return 0 if not int(text) else positive_int(text)
 
 
 def seed(text: str) -> int:

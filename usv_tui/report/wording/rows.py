@@ -116,7 +116,11 @@ def _placement_words(ratio: Ratio) -> list[str]:
         is_told = ratio.answer in (Answer.FASTER, Answer.SLOWER)
         return ["one allocation: placement not covered"] if is_told else []
     spread = ratio.placement or 0.0
-    differ = f", between which it changes by {spread * 100:.2g} %" if spread > _LEAST_SPREAD else ""
+    differ = (
+        f", between which it changes by {spread * 100:.2g} %"
+        if _LEAST_SPREAD < spread <= PLACEMENT
+        else ""
+    )
     return [f"{ratio.allocations} allocations{differ}"]
 
 
