@@ -4,6 +4,7 @@ import pytest
 
 import usv_tui as usv
 from usv_tui.errors import UsageError
+from usv_tui.library.fixed import fixed_clocks
 
 
 def nothing():
@@ -63,3 +64,11 @@ def test_a_table_takes_one_measurement_and_a_dict_of_them():
     one = usv.do_bench(lambda: None, timer="wall", iters=2, name="a")
 
     assert usv.format_table(one) == usv.format_table({"a": one}) == usv.format_table([one])
+
+
+def test_a_vendor_that_there_is_not_is_named_before_a_device_is_looked_for():
+    """The argument, its value and what it may be, in one line."""
+    wanted = fixed_clocks(vendor="x", resolver=lambda _: pytest.fail("looked for a device"))
+
+    with pytest.raises(ValueError, match="vendor is 'x'.*one of auto, nvidia"), wanted:
+        pass

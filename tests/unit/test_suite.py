@@ -406,12 +406,26 @@ def test_the_decorated_function_stays_itself():
     assert benchmark(inner=2)(factory) is factory
 
 
-def test_the_decorator_refuses_what_is_no_function():
-    """@benchmark on a class or a value is a mistake that is told at once."""
-    with pytest.raises(SuiteError, match="decorate a function"):
-        benchmark(name="x")(type("C", (), {}))
-    with pytest.raises(SuiteError, match="decorate a function"):
-        benchmark(3)
+@pytest.mark.parametrize("what", ["class Odd:\n    pass\n", "odd = benchmark(3)\n"])
+def test_a_decorated_value_that_is_no_function_costs_that_entry_alone(tmp_path, what):
+    """A class or a number under @benchmark is refused by name; the other rows are there."""
+    head = "from usv_tui import benchmark\n"
+    deco = "@benchmark\n" if what.startswith("class") else ""
+    good = "@benchmark\ndef good():\n    return lambda: 1\n"
+    path = tmp_path / "f.py"
+    path.write_text(head + deco + what + good)
+
+    suite = load_suite(path, "cpu")
+
+    assert [b.name for b in suite.benchmarks] == ["good"]
+    [refused] = [skipped for skipped in suite.skipped if skipped.is_refused]
+    assert "decorate a function that returns the timed callable" in refused.reason
+
+
+def test_rotating_names_its_argument():
+    """What cannot be rotated through is said by the argument's name."""
+    with pytest.raises(TypeError, match="items is 3"):
+        rotating(3)
 
 
 # -- the file

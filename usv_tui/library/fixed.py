@@ -4,13 +4,15 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator
 
+from usv_tui import plain
 from usv_tui.clocks.controllers import controller_for
 from usv_tui.clocks.inventory import list_devices, match, select
 from usv_tui.clocks.lease import ClockLease, acquire
 from usv_tui.clocks.target import sustainable
 from usv_tui.errors import ClockBusy, ClockRefused, DeviceError
+from usv_tui.library.arguments import BadValue
 from usv_tui.model import ClockState, DeviceInfo
-from usv_tui.vendor.kinds import BACKENDS
+from usv_tui.vendor.kinds import BACKENDS, Vendor
 
 Resolver = Callable[[int | str], DeviceInfo]
 
@@ -31,10 +33,14 @@ def fixed_clocks(
     boards cannot hold, but `sm_mhz`, else the base clock, else a share of the maximum.
 
     Raises:
+        BadValue: no such vendor.
         DeviceError: it cannot be told which GPU is meant.
         ClockRefused: no rights or no such control; the message has the command to type.
         ClockError: the clocks could not be put back.
     """
+    vendors = ("auto", *map(str, Vendor))
+    if vendor not in vendors:
+        raise BadValue(f"vendor is {plain.value(vendor)}", f"one of {', '.join(vendors)}")
     info = (resolver or _resolve)(device)
     if vendor not in {"auto", info.kind}:
         raise ClockRefused(f"device {device} is {info.kind}, not {vendor}")

@@ -5,6 +5,7 @@ when the file is loaded for a device.
 """
 
 import difflib
+import inspect
 import itertools
 import re
 import sys
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 from usv_tui import plain
-from usv_tui.errors import SuiteError
 from usv_tui.model import CacheMode
 
 T = TypeVar("T")
@@ -136,18 +136,11 @@ def benchmark(
             between windows, so that a result that was kept is found out.
         unknown: an option that makes no sense, or that there is not, costs this benchmark alone:
             it is refused, with the reason, when the file is loaded.
-
-    Raises:
-        SuiteError: what is decorated is no function.
     """
     mistake = "; ".join(_mistakes(locals()))
 
     def declare(target: F) -> F:
-        if not callable(target) or isinstance(target, type):
-            raise SuiteError(
-                f"@benchmark on {plain.value(target)}",
-                "decorate a function that returns the timed callable",
-            )
+        wrong = "" if not isinstance(target, type) and callable(target) else _no_function(target)
         own_name = str(getattr(target, "__name__", type(target).__name__))
         definition = Definition(
             factory=target,
@@ -165,7 +158,7 @@ def benchmark(
             cache=_cache_mode(cache),
             inputs=inputs,
             sets=_sets(cache),
-            mistake=mistake,
+            mistake="; ".join(filter(None, (wrong, mistake))),
         )
         _registry(target).append(definition)
         return target
@@ -230,10 +223,21 @@ def _sets(cache: object) -> int:
     return int(found[1]) if found else 0
 
 
+def _no_function(target: object) -> str:
+    return (
+        f"@benchmark on {plain.value(target)}: decorate a function that returns the timed callable"
+    )
+
+
 def _registry(function: Callable[..., Any]) -> list[Definition]:
     """The list of definitions of the module that the function says it is from."""
     module = sys.modules.get(getattr(function, "__module__", None) or "")
-    namespace = vars(module) if module is not None else getattr(function, "__globals__", {})
+    namespace = vars(module) if module is not None else getattr(function, "__globals__", None)
+    if namespace is None:  # a value that is from nowhere: the file that decorates it
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_globals is globals():
+            frame = frame.f_back
+        namespace = {} if frame is None else frame.f_globals
     found: list[Definition] = namespace.setdefault(REGISTRY, [])
     return found
 
@@ -246,9 +250,11 @@ class Rotation(Generic[T]):
     """Hands out its items one after the other, for ever."""
 
     def __init__(self, items: Iterable[T]) -> None:
+        if not isinstance(items, Iterable):
+            raise TypeError(f"rotating: items is {plain.value(items)}; give the inputs, as a list")
         self.items = list(items)
         if not self.items:
-            raise ValueError("nothing to rotate through")
+            raise ValueError("rotating: items is empty: nothing to rotate through")
         self._next = itertools.cycle(self.items).__next__
         made = ROTATIONS.get()
         if made is not None:
@@ -265,6 +271,7 @@ def rotating(items: Iterable[T]) -> Rotation[T]:
     The caches stay cold when the items together are larger than twice the last-level cache.
 
     Raises:
+        TypeError: not a list or the like.
         ValueError: there are no items.
     """
     return Rotation(items)
