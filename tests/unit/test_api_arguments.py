@@ -70,5 +70,5 @@ def test_a_vendor_that_there_is_not_is_named_before_a_device_is_looked_for():
     """The argument, its value and what it may be, in one line."""
     wanted = fixed_clocks(vendor="x", resolver=lambda _: pytest.fail("looked for a device"))
 
-    with pytest.raises(ValueError, match="vendor is 'x'.*one of auto, nvidia"), wanted:
+    with pytest.raises(ValueError, match=r"vendor is 'x'.*one of auto, nvidia"), wanted:
         pass
