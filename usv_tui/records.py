@@ -33,7 +33,7 @@ from usv_tui.model import (
     TimerInfo,
 )
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -357,6 +357,16 @@ class End(Record, tag="end", frozen=True):
     complete: bool = True
 
 
+class Image(Record, tag="image", frozen=True):
+    """What a fold of all records before it comes to, for the version that wrote it; in parts."""
+
+    at_ns: Ns
+    version: str
+    part: Index
+    parts: Count
+    state: bytes
+
+
 AnyRecord = (
     Start
     | Chosen
@@ -387,6 +397,7 @@ AnyRecord = (
     | Visit
     | Rebuilt
     | End
+    | Image
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -499,6 +510,7 @@ __all__ = [
     "Gap",
     "Ghosts",
     "Headway",
+    "Image",
     "Mark",
     "Noted",
     "Output",

@@ -34,6 +34,7 @@ class KeptJournal:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
+        self.path = None
         self.failure = ""
         self.path = None
         """No file: nothing can be read back from it."""

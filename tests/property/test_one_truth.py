@@ -1,4 +1,4 @@
-"""What was shown while it ran, the table at the end, the export and a fold of the file agree."""
+"""What was shown while it ran, the table at its end, the export, a fold and its image agree."""
 
 from collections.abc import Callable
 
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.virtual_run import VirtualRun, facts
 from usv_tui.records import Command
+from usv_tui.session import image
 from usv_tui.session.store import Store
 from usv_tui.sim import SCENARIOS
 
@@ -50,7 +51,10 @@ def assert_one_truth(run: VirtualRun) -> None:
         assert facts(again, shown.at_ns) == shown.facts
     again.apply(records[done:])
     again.conclude()
-    assert facts(again, again.last_ns) == facts(store, store.last_ns)
+    told = facts(store, store.last_ns)
+    assert facts(again, again.last_ns) == told
+    kept = image.unpacked([record.state for record in image.records_of(again)])
+    assert facts(kept, kept.last_ns) == told
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
@@ -73,6 +77,22 @@ def test_a_long_run_says_the_same_when_it_is_read_back():
     snapshot = store.snapshot(store.last_ns)
     assert snapshot.advice.verdict == "steady"
     assert "settled" in {row.word for row in snapshot.rows}
+
+
+def test_an_image_goes_on_as_the_fold_would_have():
+    """What is folded into an image comes to what it comes to in the fold that it is of."""
+    run = VirtualRun("attention", 7.0)
+    run.run()
+    records = run.journal.read()
+    half = len(records) // 2
+    fold = Store()
+    fold.apply(records[:half])
+
+    kept = image.unpacked([record.state for record in image.records_of(fold)])
+    for store in (fold, kept):
+        store.apply(records[half:])
+
+    assert facts(kept, kept.last_ns) == facts(fold, fold.last_ns)
 
 
 @pytest.mark.parametrize("lots", [1, 7])

@@ -35,6 +35,7 @@ from usv_tui.records import (
     Watching,
     Window,
 )
+from usv_tui.session import image
 from usv_tui.session.capture import OutputCapture
 from usv_tui.session.desk import ClockDesk
 from usv_tui.session.evidence import watched
@@ -507,6 +508,9 @@ class LiveSession(ShownSession):
             self._take(self._told_faults)
             self._take([End(self._time.now_ns(), self._as_it_ended(why), complete)])
             if self.journal is not None:
+                if image.is_worth_it(self.store):
+                    with self.faults.around("the image of the session"):
+                        self.journal.add(image.records_of(self.store))
                 self.journal.close()
             self._look_at_journal()
         return is_over and gave_back

@@ -265,6 +265,32 @@ class Reader:
             raise UsageError(f"cannot read {self._path}: {error.strerror}") from None
 
 
+def last_frames(path: Path) -> Iterator[list[AnyRecord]]:
+    """The frames of a session from the last to the first; none unless every frame is whole.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        with _opened(path) as file:
+            data = file.read()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    spans: list[tuple[int, int]] = []
+    at = len(MAGIC) if data.startswith(MAGIC) else len(data)
+    while at < len(data):
+        end = _end_of_frame(data, at)
+        if end is None:
+            return
+        spans.append((at + _FRAME.size, end))
+        at = end
+    for start, end in reversed(spans):
+        found = _records(path, data[start:end])
+        if isinstance(found, str):
+            return
+        yield found
+
+
 def _end_of_frame(data: bytes, offset: int) -> int | None:
     """Where the frame that begins here ends; None when no whole one does."""
     if offset + _FRAME.size > len(data):

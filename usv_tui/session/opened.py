@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from usv_tui.errors import UsageError
-from usv_tui.session import journal
+from usv_tui.session import image, journal
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.session.store import Store
 
@@ -30,10 +30,12 @@ def open_session(path: Path) -> Opened:
     Raises:
         UsageError: it cannot be read, is none, is from a newer version, or holds nothing yet.
     """
-    store = Store()
-    store.archive = path.absolute()
+    store = image.restored(path)
+    if store is None:
+        store = Store()
+        store.archive = path.absolute()
+        store.apply(journal.Reader(path).records())
     store.is_written = journal.is_written(path)
-    store.apply(journal.Reader(path).records())
     if not store.start_ns:
         raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")
     store.conclude()  # it may have been cut before its end

@@ -1,5 +1,6 @@
 """One row's samples and what is derived from them: the part of the fold that knows no other row."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -142,11 +143,11 @@ class RowStore:
             host.view(start, stop),
         )
 
-    def make_room(self, most: int) -> Raw | None:
+    def make_room(self, most: int, slack: float = 0.25) -> Raw | None:
         """Drop the oldest samples when there are many more than so many; what was dropped."""
         first, n = self.t_ns.first, self.t_ns.n
         upto = min(n - most, self._epoch.final)
-        if n - first <= most + most // 4 or upto <= first:
+        if n - first <= most * (1 + slack) or upto <= first:
             return None
         raw = Raw(*(values.copy() for values in self.raw(first, upto)))
         self.old.add(raw)
@@ -155,6 +156,17 @@ class RowStore:
             if column is not None:
                 column.drop(upto)
         return raw
+
+    def shortened(self, most: int) -> "RowStore":
+        """The same row, with no more than its last so many raw samples; the others thinned."""
+        made = copy.copy(self)
+        upto = min(self.t_ns.n - most, self._epoch.final)
+        if upto <= self.t_ns.first:
+            return made
+        for name in ("t_ns", "window_ns", "inner", "round", "flags", "host_ns", "old"):
+            setattr(made, name, copy.deepcopy(getattr(self, name)))
+        made.make_room(most, slack=0)
+        return made
 
     # -- what is left out, and why
 
