@@ -22,6 +22,7 @@ _LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     int: INTEGERS,
     float: FLOATS,
     str: TEXTS,
+    bytes: st.binary(max_size=12),
     bool: st.booleans(),
     type(None): st.none(),
     Any: PLAIN,

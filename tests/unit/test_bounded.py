@@ -3,19 +3,26 @@
 import csv
 import io
 import json
+import re
+import typing
+import zlib
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS, MS, NS_PER_S
 from usv_tui.model import Reading
-from usv_tui.records import End, Mark, Samples, Telemetry, Window
-from usv_tui.session import export, raw, samples
+from usv_tui.records import SCHEMA, AnyRecord, End, Mark, Samples, Telemetry, Window
+from usv_tui.session import export, image, raw, samples
 from usv_tui.session import store as store_module
 from usv_tui.session.journal import Journal
 from usv_tui.session.opened import open_session
+from usv_tui.session.replay import Playhead, ReplaySession
 from usv_tui.session.store import Store
+from usv_tui.timesource import ManualTime
 
 SECONDS = 40
 EACH = 100
@@ -167,3 +174,113 @@ def test_an_opened_session_gives_all_its_samples(both, monkeypatch):
     assert len(samples.of_row(little, little.rows[1])["seconds"]) == SECONDS * EACH
     opened = open_session(little.archive)
     assert opened.store.samples == 2 * SECONDS * EACH
+
+
+def with_image(path, made):
+    """A file that ends with the image of its fold."""
+    store = folded(made)
+    journal = Journal(path)
+    for i in range(0, len(made), 12):
+        journal.add(made[i : i + 12])
+        journal.flush()
+    journal.add(image.records_of(store))
+    journal.close()
+    return path
+
+
+def test_a_session_opens_from_its_image(tmp_path, monkeypatch):
+    """Nothing is folded again, and all exports are those of the fold."""
+    made = records()
+    path = with_image(tmp_path / "s.usv", made)
+    monkeypatch.setattr(Store, "apply", lambda *_: pytest.fail("folded again"))
+
+    opened = open_session(path)
+
+    monkeypatch.undo()
+    plain = folded(made)
+    assert opened.snapshot == plain.snapshot(plain.last_ns)
+    for kind in ("json", "csv"):
+        assert text(kind, opened.store) == text(kind, plain)
+
+
+@pytest.mark.parametrize("what", ["flip", "cut", "joined", "other version", "torn image"])
+def test_an_image_counts_only_in_a_sound_file_of_the_same_version(tmp_path, monkeypatch, what):
+    """Damage anywhere, a second session behind, or another version: the records are folded."""
+    path = with_image(tmp_path / "s.usv", records(4))
+    content = bytearray(path.read_bytes())
+    if what == "flip":
+        content[len(content) // 2] ^= 4
+    elif what == "joined":
+        content = content * 2
+    elif what == "cut":
+        del content[-3:]
+    elif what == "torn image":
+        monkeypatch.setattr(image, "_pack", lambda _: {"no": "store"})
+        path.unlink()
+        with_image(path, records(4))
+        content = path.read_bytes()
+    else:
+        monkeypatch.setattr(image, "__version__", "0.0.0+another")
+    path.write_bytes(content)
+
+    assert image.restored(path) is None
+    assert open_session(path).snapshot.rows[0].n_all in (3 * EACH, 4 * EACH)
+
+
+@pytest.mark.parametrize(
+    "name", ["os:system", "usv_tui.session.journal:Journal.add", "builtins:eval"]
+)
+def test_an_image_makes_nothing_but_what_a_fold_is_made_of(name):
+    """A file from anywhere cannot name other code."""
+    raw_state = msgspec.msgpack.encode(["object", name, []])
+
+    assert image.unpacked([zlib.compress(raw_state)]) is None
+
+
+def test_a_replay_opens_at_its_end_from_the_image_and_seeks_in_the_records(tmp_path):
+    """At the end it shows what the fold shows; going back reads the records."""
+    made = records(12)
+    path = with_image(tmp_path / "s.usv", made)
+    head = Playhead(ManualTime(0))
+    replay = ReplaySession(path, head)
+    plain = folded(made)
+    assert replay.snapshot(0).rows == plain.snapshot(plain.last_ns).rows
+
+    replay.seek("back")
+
+    assert replay.store.last_ns < plain.last_ns
+    assert replay.snapshot(0).samples < plain.samples
+    replay.seek("end")
+    assert replay.snapshot(0).rows == plain.snapshot(plain.last_ns).rows
+
+
+def test_a_file_grows_to_what_may_be_kept_and_says_so(tmp_path):
+    """`--keep`: the file stops below its size with a notice; it reads, and is partial."""
+    path = tmp_path / "s.usv"
+    journal = Journal(path, 20_000)
+    for record in records():
+        journal.add([record])
+        journal.flush()
+    journal.close()
+
+    assert "--keep allows" in journal.full
+    assert not journal.failure
+    assert 10_000 < path.stat().st_size <= 20_000
+    opened = open_session(path)
+    assert opened.snapshot.told[-1].code == "keep reached"
+    assert not opened.snapshot.complete
+
+
+def test_the_format_is_described_record_by_record():
+    """FORMAT.md has a line for every record there is, and names this schema."""
+    page = (Path(__file__).parents[2] / "FORMAT.md").read_text(encoding="utf-8")
+
+    tags = {kind.__struct_config__.tag for kind in typing.get_args(AnyRecord)}
+    described = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert described == tags
+    assert f"schema {SCHEMA}" in page
+    for kind in typing.get_args(AnyRecord):
+        tag = kind.__struct_config__.tag
+        [line] = [line for line in page.splitlines() if line.startswith(f"| `{tag}` |")]
+        fields = [name for name in kind.__struct_fields__ if f"`{name}`" not in line]
+        assert not fields, f"{tag} lacks {fields}"

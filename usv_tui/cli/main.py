@@ -321,13 +321,13 @@ class _Plan:
             path = Path(self._args.save)
             if not path.parent.is_dir():
                 raise UsageError(f"cannot write {path}: there is no directory {path.parent}")
-            self._journal = journal.Journal(path)
+            self._journal = journal.Journal(path, self._args.keep)
             return
         stem = Path(self._suite).stem or "session"
         now = time.strftime("%Y%m%d-%H%M%S", time.localtime())
         path = journal.sessions_dir() / f"{now}-{stem}-{os.getpid()}.usv"
         try:
-            self._journal = journal.Journal(path)
+            self._journal = journal.Journal(path, self._args.keep)
         except UsageError as error:
             # The default place is not the user's choice: say it and measure all the same.
             self._save_note = f"this session is not saved: {error.message} (--save PATH)"

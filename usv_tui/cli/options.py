@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -57,6 +58,7 @@ class Parser(argparse.ArgumentParser):
 
 _LONGEST_S = 1e9
 """Thirty years, which nanoseconds in 64 bits can count."""
+_LEAST_KEPT = 1 << 16
 _MOST = 1 << 62
 """A larger whole number could not be saved."""
 
@@ -107,6 +109,18 @@ def whole_number(text: str) -> int:
     if not text.strip().isdecimal():
         raise argparse.ArgumentTypeError(f"{_short(text)} is not a whole number of at least 0")
     return 0 if not int(text) else positive_int(text)
+
+
+def data_size(text: str) -> int:
+    """Bytes, from a number with K, M, G or T behind it."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{_short(text)} is not a size such as 500M or 2G")
+    size = float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")
+    _bounded(size, _MOST, text)
+    if size < _LEAST_KEPT:
+        raise argparse.ArgumentTypeError(f"{_short(text)} is less than 64K, a session's beginning")
+    return int(size)
 
 
 def seed(text: str) -> int:
@@ -272,6 +286,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--markdown", action="store_true", help="the final table in Markdown")
     add("--save", default=None, metavar="PATH", help="where the session is kept")
+    add(
+        "--keep",
+        type=data_size,
+        default=None,
+        metavar="SIZE",
+        help="the session's file grows to this size and no further (500M, 2G); the run goes on",
+    )
     add("--no-save", action="store_true", help="keep no session file")
     add(
         "--window",

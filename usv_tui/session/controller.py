@@ -366,6 +366,9 @@ class LiveSession(ShownSession):
     def _look_at_journal(self) -> None:
         if self.journal is None:
             self._tell_dropped()
+        elif self.journal.full and not self._journal_failed:
+            self._journal_failed = True
+            self.tell("keep reached", self.journal.full, "warn")
         elif self.journal.failure and not self._journal_failed:
             self._journal_failed = True
             self.tell("journal", self.journal.failure, "error")

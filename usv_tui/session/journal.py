@@ -38,6 +38,7 @@ from usv_tui.records import (
     not_kept,
     time_of,
 )
+from usv_tui.units import bytes_text
 
 MAGIC = b"USVJ\x01\r\n\x1a"
 _FRAME = struct.Struct("<II")
@@ -47,6 +48,9 @@ _MOST_WRITTEN = 1 << 22
 """A frame holds at most so many bytes before they are packed, unless one record has more."""
 _MOST_READ = 1 << 25
 """A frame that would unpack to more is damage, or a bomb."""
+
+_LAST_WORD = 400
+"""Room that the notice of a full file takes at most."""
 
 _decoder: msgspec.msgpack.Decoder[list[AnyRecord]] = msgspec.msgpack.Decoder(list[AnyRecord])
 _loose: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Any])
@@ -60,15 +64,18 @@ def sessions_dir() -> Path:
 class Journal:
     """Writes one session. A write error (a full disk) ends the journal, never the run."""
 
-    def __init__(self, path: Path) -> None:
-        """Create the file.
+    def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
+        """Create the file; it stops before it is larger than `keep_bytes`, and says so.
 
         Raises:
             UsageError: the path cannot be written, or exists already.
         """
         self.failure = ""
         """Why nothing is written any more; empty while all is well."""
+        self.full = ""
+        """Why nothing more is written though all is well: it is as large as it may be."""
         self.bytes_written = 0
+        self._keep_bytes = keep_bytes
         self._pending: list[AnyRecord] = []
         self._adding, self._writing = threading.Lock(), threading.Lock()
         if path.parent.exists() and not path.parent.is_dir():
@@ -104,11 +111,28 @@ class Journal:
         with self._writing:
             with self._adding:
                 pending, self._pending = self._pending, []
-            if not pending or self.failure:
+            if not pending or self.failure or self.full:
                 return
             for part in _parts(pending):
-                payload = zlib.compress(part, 1)
-                self._write(_FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
+                frame = _frame(part)
+                if self._keep_bytes is None or self._has_room(len(frame)):
+                    self._write(frame)
+                    continue
+                self._end_early(time_of(pending[-1]))
+                return
+
+    def _has_room(self, size: int) -> bool:
+        """Also for the word that it ends."""
+        return self.bytes_written + size + _LAST_WORD <= (self._keep_bytes or 0)
+
+    def _end_early(self, at_ns: int) -> None:
+        self.full = (
+            f"the session's file has the {bytes_text(self._keep_bytes or 0)} that --keep allows: "
+            "what follows is not in it"
+        )
+        evidence = {"reason": self.full}
+        word = Noted(Notice(code="keep reached", at_ns=at_ns, level="warn", evidence=evidence))
+        self._write(_frame(encode_batch([word])))
 
     def close(self) -> None:
         """Flush and close. Never raises."""
@@ -139,6 +163,11 @@ class Journal:
     def _fail(self, error: OSError) -> None:
         word = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
         self.failure = f"the session is no longer saved to {self.path}: {word}"
+
+
+def _frame(part: bytes) -> bytes:
+    payload = zlib.compress(part, 1)
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
 
 def _parts(records: Sequence[AnyRecord]) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ from usv_tui.records import (
     Window,
     time_of,
 )
-from usv_tui.session import journal
+from usv_tui.session import image, journal
 from usv_tui.session.faults import Faults
 from usv_tui.session.row_store import MAX_WINDOW
 from usv_tui.session.shown import ShownSession
@@ -109,8 +109,13 @@ class ReplaySession(ShownSession):
         self._own: list[Chosen] = []
         """What the viewer chose, which is in no file."""
         self._position = 0
-        self._read()
-        if not self._records:
+        self._is_read = True
+        """False while an image of the end stands for the records."""
+        if at_end and not follow and (kept := image.restored(path)) is not None:
+            self.store, self._is_read = kept, False
+        else:
+            self._read()
+        if self._is_read and not self._records:
             raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")
         playhead.at_ns = self.end_ns if at_end or follow else self._first_ns()
         playhead.is_playing = not at_end or follow
@@ -119,15 +124,16 @@ class ReplaySession(ShownSession):
     @property
     def start_ns(self) -> int:
         """When the session began."""
-        return self._times[0]
+        return self._times[0] if self._is_read else self.store.start_ns
 
     @property
     def end_ns(self) -> int:
         """The time of the last record that is known."""
-        return self._times[-1]
+        return self._times[-1] if self._is_read else self.store.last_ns
 
     def _first_ns(self) -> int:
         """When rows began to be warmed or measured."""
+        self._read_all()
         for record in self._records:
             if isinstance(record, Progress) and record.phase in AT_WORK:
                 return record.at_ns
@@ -151,6 +157,12 @@ class ReplaySession(ShownSession):
             if is_told or isinstance(record, _EVENTS):
                 self._events.append(due_ns)
         return bool(fresh)
+
+    def _read_all(self) -> None:
+        """The records that an image stood for: one wants to see what was before the end."""
+        if not self._is_read:
+            self._read()
+            self._is_read, self._position = True, len(self._records)
 
     def _fold(self) -> bool:
         upto = bisect_right(self._times, self._playhead.at_ns)
@@ -179,6 +191,7 @@ class ReplaySession(ShownSession):
         return self._fold()
 
     def _go_to(self, at_ns: int) -> None:
+        self._read_all()
         at_ns = min(max(at_ns, self.start_ns), self.end_ns)
         self._is_at_edge = self._follows and at_ns == self.end_ns
         if at_ns < self._playhead.at_ns:
@@ -250,6 +263,7 @@ class ReplaySession(ShownSession):
             index = SPEEDS.index(head.speed) + (1 if action == "faster" else -1)
             head.speed = SPEEDS[min(max(index, 0), len(SPEEDS) - 1)]
             return f"speed {head.speed:g}x"
+        self._read_all()
         target = self._target(action)
         if target is None:
             return "no event further on"

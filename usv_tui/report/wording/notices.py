@@ -109,6 +109,7 @@ _SENTENCES: dict[str, Words] = {
         f"a fault of usv-tui's own in {e['part']}, at {e['where']}: {e['reason']} "
         "(the measurement goes on)"
     ),
+    "keep reached": lambda e: str(e.get("reason", "")),
     "samples dropped": lambda e: str(e.get("reason", "")),
     "journal": lambda e: str(e.get("reason", "")),
     "not saved": lambda e: str(e.get("reason", "")),
