@@ -49,7 +49,7 @@ def block(number: int, rng: np.random.Generator) -> Samples:
 def batches(samples: int) -> Iterator[list[AnyRecord]]:
     """What comes between two flushes."""
     rng = np.random.default_rng(0)
-    head: list[AnyRecord] = [Start(SCHEMA, 0, 0, "made", RunConfig()), Progress(0, "measuring")]
+    head: list[AnyRecord] = [Start(SCHEMA, 1, 0, "made", RunConfig()), Progress(0, "measuring")]
     head += [Bench(0, BenchInfo(bench=i, name=f"row {i}", group="g")) for i in range(ROWS)]
     yield head
     made, number, t_ns = 0, 0, 0

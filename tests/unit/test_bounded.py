@@ -1,9 +1,11 @@
 """Memory that stays flat, and raw samples that come back from the file."""
 
 import csv
+import gc
 import io
 import json
 import re
+import tracemalloc
 import typing
 import zlib
 from pathlib import Path
@@ -284,3 +286,35 @@ def test_the_format_is_described_record_by_record():
         [line] = [line for line in page.splitlines() if line.startswith(f"| `{tag}` |")]
         fields = [name for name in kind.__struct_fields__ if f"`{name}`" not in line]
         assert not fields, f"{tag} lacks {fields}"
+
+
+def test_memory_is_flat_once_there_is_no_more_room(tmp_path, monkeypatch):
+    """A fold and its file hold no more however long it goes on: nothing grows for ever."""
+    monkeypatch.setattr(store_module, "_LEAST_ROOM", 500)
+    for name, most in (("_MOST_BINS", 300), ("_MOST_READINGS", 400), ("_MOST_THINNED", 200)):
+        monkeypatch.setattr(f"usv_tui.session.columns.{name}", most)
+    monkeypatch.setattr(
+        store_module, "_SLOWEST_NS", 1 << 60
+    )  # the statistics have their own bounds
+    monkeypatch.setattr(store_module, "_SLOWER", 1)
+    rng = np.random.default_rng(4)
+    store, journal = Store(room=0), Journal(tmp_path / "s.usv", 1 << 20)
+    head = [fake.start(), fake.row(0, "a"), fake.row(1, "b"), fake.phase("measuring")]
+    store.apply(head)
+    held = []
+    tracemalloc.start()
+    for second in range(160):
+        made = a_second(second, rng)
+        store.apply(made)
+        journal.add(made)
+        journal.flush()
+        store.snapshot(store.last_ns)
+        if second % 40 == 39:
+            del made
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    journal.close()
+
+    assert store.samples == 160 * 2 * EACH
+    assert max(held[1:]) - held[1] < 100_000, held
