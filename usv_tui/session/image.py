@@ -4,19 +4,20 @@ It holds what the fold holds, all but older raw samples, and is used only by the
 it and only where all of the file is sound: opened so, a session says what folding it would say.
 """
 
+import hashlib
 import importlib
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from usv_tui import __version__
 from usv_tui.records import AnyRecord, Image
 from usv_tui.session import journal
 from usv_tui.session.columns import Column
@@ -35,9 +36,25 @@ _MODULES = (
     *("usv_tui.telemetry.energy", "usv_tui.session."),
 )
 
+_SOURCES = (
+    *("*.py", "session/*.py", "stats/*.py", "telemetry/*.py", "diagnosis/*.py"),
+    "report/**/*.py",
+)
+
 
 class _Unfit(Exception):
     """Something that is not, or cannot be, kept."""
+
+
+@cache
+def program() -> str:
+    """What the fold is made of: a digest of its sources, since any change of them may change it."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.blake2b(digest_size=8)
+    for name in _SOURCES:
+        for path in sorted(root.glob(name)):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def is_worth_it(store: Store) -> bool:
@@ -49,7 +66,7 @@ def records_of(store: Store) -> list[AnyRecord]:
     """The image of a fold as records, for the end of its file."""
     state = zlib.compress(msgspec.msgpack.encode(_pack(store)), 1)
     parts = [state[i : i + _PART_BYTES] for i in range(0, len(state), _PART_BYTES)]
-    return [Image(store.last_ns, __version__, i, len(parts), p) for i, p in enumerate(parts)]
+    return [Image(store.last_ns, program(), i, len(parts), p) for i, p in enumerate(parts)]
 
 
 def restored(path: Path) -> Store | None:
@@ -57,7 +74,7 @@ def restored(path: Path) -> Store | None:
     parts: list[bytes] = []
     for frame in journal.last_frames(path):
         for record in reversed(frame):
-            if not isinstance(record, Image) or record.version != __version__:
+            if not isinstance(record, Image) or record.version != program():
                 return None
             if parts or record.part == record.parts - 1:
                 parts.append(record.state)
