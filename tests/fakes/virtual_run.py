@@ -35,7 +35,7 @@ class KeptJournal:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.path = None
-        self.failure = ""
+        self.failure = self.full = ""
         self.path = None
         """No file: nothing can be read back from it."""
 
