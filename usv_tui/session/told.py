@@ -16,6 +16,8 @@ _MOST = 200
 _MOST_NEIGHBOURS = 32
 _LINES = 2_000
 _FIGURES = re.compile(r"[0-9][0-9.,]*")
+_SPACED = ("stuck", "long import", "long first call", "fresh worker")
+"""Codes that are told at growing intervals, or change what runs: each time is a line of its own."""
 _RECENT = 12
 """Among so many last lines one that repeats is counted, not written again."""
 
@@ -118,7 +120,8 @@ class Log:
         key = (notice.code, _FIGURES.sub("#", text))
         before, times = self._repeated.get(key, (None, 0))
         recent = [self.lines[-n] for n in range(1, min(len(self.lines), _RECENT) + 1)]
-        if before is None or kind == "event" or before not in recent:
+        is_apart = kind == "event" or notice.code in _SPACED
+        if before is None or is_apart or before not in recent:
             self.line(notice.at_ns, kind, text)
             if len(self._repeated) > _LINES:
                 self._repeated.clear()
