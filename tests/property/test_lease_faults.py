@@ -76,6 +76,9 @@ class Clocks(HardwareClocks):
         self.world.maybe("plan", ClockRefused("cannot be read"))
         return ClockUndo(uuid=INFO.uuid, kind="nvidia", actions=[["reset-sm"]])
 
+    def plan_reset(self) -> list[list[str]]:
+        return [["reset-sm"]]
+
     def lock(self, sm_mhz: int, mem_mhz: int | None = None) -> None:
         assert self.world.is_armed, "never without a guardian"
         self.world.maybe("lock refused", ClockRefused("no rights"))

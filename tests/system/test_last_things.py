@@ -68,10 +68,10 @@ def on_screen(program, launch):
 
     def go(*arguments):
         words = " ".join(arguments)
-        command = f"cd {program.folder}; {sys.executable} -m usv_tui {words}; echo code $?"
+        command = f"cd {program.folder}; {sys.executable} -m usv_tui {words}; echo exit-$?"
         environment = program.environment | {"TERM": "xterm-256color"}
         terminal = launch(environment=environment, program=["/bin/sh", "-c", command])
-        terminal.until("code ")
+        terminal.until("exit-")
         terminal.read()
         return "\n".join(terminal.screen.display)
 
@@ -118,5 +118,5 @@ def test_a_screen_without_descriptors_ends_with_its_table(program, on_screen):
     shown = on_screen(file, *QUICK, "--max-time", "3", "--json", "o.json")
 
     assert "bench_leak" in shown
-    assert "code 0" in shown
+    assert "exit-0" in shown
     assert "Traceback" not in shown

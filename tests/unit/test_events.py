@@ -77,7 +77,7 @@ def test_floor_does_not_need_a_spin_kernel() -> None:
 
     timer = make(torch, blocker=True)
 
-    assert timer.info.floor_ns == pytest.approx(torch.costs.event_ns, abs=1000)
+    assert 0 < timer.info.floor_ns <= 3 * torch.costs.event_ns
     notices = [r.notice for r in timer.beside() if isinstance(r, Noted)]
     assert [n.code for n in notices] == ["abilities missing", "no blocker"]
 
