@@ -38,6 +38,8 @@ LEAVE = (
 )
 """Undoes every mode of the screen."""
 RESTORE_WAIT_S = 0.2
+_HEARD_S = 1.0
+"""So long after a signal a heart that beats shows that the program has heard it."""
 _LOOK_MS = 500
 """How often to look at the heart, and for the other process."""
 BEATS, PHASE, TOLD, ROW, LENGTH = range(5)
@@ -174,7 +176,8 @@ class Watch:
         if beats != self._beats or not beats or _is_stopped(self._parent):
             self._beats, self._beat_s, self._is_told = beats, now_s, False
             if self._cells[PHASE] != ENDING:
-                self._asked.clear()
+                # One that came just now may have met the heart's last beat.
+                self._asked = [ask for ask in self._asked if now_s - ask[0] < _HEARD_S]
             return
         quiet_s = now_s - self._beat_s
         asked_s = now_s - self._asked[0][0] if self._asked else 0.0
