@@ -7,7 +7,9 @@ from tests.fakes import session as records
 from tests.fakes.live import BEGIN_NS, open_session
 from tests.unit.test_tui_app import running, screen
 from usv_tui.diagnosis.while_running import Diagnosis
+from usv_tui.model import Notice
 from usv_tui.records import End, Noted, Progress
+from usv_tui.report.wording.notices import sentence
 from usv_tui.session.faults import Faults
 from usv_tui.session.journal import Journal, read
 from usv_tui.session.store import Store
@@ -162,3 +164,16 @@ def test_a_fault_is_told_once_for_each_place():
     assert told[0][:2] == ("here", "ZeroDivisionError: a bug")
     assert 10 < len(told) < 50
     assert len(set(told)) == len(told)
+
+
+def test_a_descriptor_that_was_closed_is_not_called_a_fault_of_ours():
+    """A benchmark that closes what is not its own is told as that; any other error as ours."""
+
+    def said(reason):
+        evidence = {"part": "the screen", "reason": reason, "where": "socket.py:497"}
+        return sentence(Notice(code="own fault", at_ns=0, level="error", evidence=evidence))
+
+    closed = said("OSError: [Errno 9] Bad file descriptor")
+    assert "a benchmark closed a descriptor" in closed
+    assert "usv-tui's own" not in closed
+    assert "usv-tui's own, at socket.py:497: ValueError: no" in said("ValueError: no")

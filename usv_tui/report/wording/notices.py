@@ -1,5 +1,6 @@
 """Notices in words: a sentence for each code."""
 
+import errno
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +25,15 @@ def _stalled(e: Mapping[str, Any]) -> str:
     if "seconds" in e:
         return f"telemetry stalled: one {e.get('during', 'call')} took {float(e['seconds']):.1f} s"
     return f"telemetry stalled: {e.get('reason', 'a call hangs')}"
+
+
+def _own_fault(evidence: Mapping[str, Any]) -> str:
+    """A part of ours that failed; a descriptor that is gone was closed by somebody else."""
+    if f"[Errno {errno.EBADF}]" in str(evidence["reason"]):
+        why = "a benchmark closed a descriptor that is not its own"
+    else:
+        why = f"a fault of usv-tui's own, at {evidence['where']}: {evidence['reason']}"
+    return f"{evidence['part']}: {why} (the measurement goes on)"
 
 
 _SENTENCES: dict[str, Words] = {
@@ -105,10 +115,7 @@ _SENTENCES: dict[str, Words] = {
         "not read (one file holds one session; compare takes several)"
     ),
     "not kept": lambda e: f"a record of kind {e['kind']} is not kept: {e['reason']}",
-    "own fault": lambda e: (
-        f"a fault of usv-tui's own in {e['part']}, at {e['where']}: {e['reason']} "
-        "(the measurement goes on)"
-    ),
+    "own fault": _own_fault,
     "keep reached": lambda e: str(e.get("reason", "")),
     "samples dropped": lambda e: str(e.get("reason", "")),
     "journal": lambda e: str(e.get("reason", "")),
