@@ -1,9 +1,7 @@
-"""How far the mean of correlated values may be off: one estimate for quick noise and slow wander.
+"""How far the mean of correlated values may be off, and whether their level moves.
 
-Noise that forgets itself within a few values is measured by its correlation time. What wanders
-more slowly shows as means of long stretches that differ by more than that noise allows; the excess
-is charged several times, since a wander of which only a few turns were seen has not shown all of
-itself. Both parts change smoothly with the data, so an interval built on them does, too.
+The noise is measured by its spectrum (`spectrum`), stragglers drawn in. What wanders beyond that
+shows as means of long stretches that differ by more than short ones allow.
 """
 
 import math
@@ -11,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from usv_tui.stats.basics import MAD_TO_SD, FloatArray, correlation_time, median, row_medians
+from usv_tui.stats.basics import MAD_TO_SD, FloatArray, median, row_medians
+from usv_tui.stats.spectrum import spread_factor
 
 CLIP_SDS = 5.0
 """Values further out than this count as being there: nearly a mean on normal noise, nearly a median
@@ -20,35 +19,15 @@ FINEST = 1e-6
 """Deviations (of log ratios) below this are ties: rounding is no scale."""
 BESIDE = 7
 """Neighbours whose median is the level that stragglers are told from."""
-TAU_CAUTION = 0.9
-"""Standard errors by which the correlation time is raised."""
-FEW_TURNS = 16.0
-"""With so many independent values the time they were told from is twice as long as it looks."""
-SHORT = 1.2
-"""A correlation time below this is none."""
 STRETCHES = 32
 SLOW_SCALES = (4, 8)
 """Slow wander is looked for in means of 4/32 and 8/32 of the series."""
-SLACK = 1.3
-"""Stretches may differ by this times what the noise allows."""
-CHARGE = 4.0
-"""What they differ by beyond that counts so many times."""
-MOVING = 3.0
-"""Stretches that differ by this times what noise allows: the level moves."""
 GROWING = 2.0
-"""So does one whose long stretches differ by this times what its short ones allow, where there are
-few independent values."""
+"""A level moves whose long stretches differ by this times what its short ones make of it, where
+there are few independent values."""
 ENOUGH = 30.0
-"""Independent values from which the correlation time can be told from a moving level."""
+"""With so many independent values whatever moves is averaged away."""
 TREND_SDS = 2.0
-REDDEST = 0.35
-"""A spectrum that falls less steeply than the frequency to this power may be flat by chance …"""
-RED_CHARGE = 3.0
-"""… and one that falls by a power more is charged e to this times the variance …"""
-MOST_RED = 0.75
-"""… and by so much more at most: the level wanders on times that have not been seen yet."""
-_LOG_WAVES = -np.log(np.arange(1, STRETCHES // 2 + 1))
-_LOG_WAVES -= _LOG_WAVES.mean()
 
 
 class LongRun(NamedTuple):
@@ -61,8 +40,6 @@ class LongRun(NamedTuple):
     """By how much the mean is further off because the level drifts one way."""
     n_eff: float
     """Independent values that would be worth as much."""
-    excess: float
-    """Variance of long stretches over what the quick noise explains; 1 when there is no wander."""
     growth: float
     """Variance of long stretches over what short ones (of 32) make of it; 1 without wander."""
     travel: float
@@ -71,7 +48,7 @@ class LongRun(NamedTuple):
     @property
     def moves(self) -> bool:
         """The level changes by more than noise does."""
-        return self.excess > MOVING or (self.n_eff < ENOUGH and self.growth > GROWING)
+        return self.n_eff < ENOUGH and self.growth > GROWING
 
 
 def clipped(values: FloatArray, resolution: float = 0.0) -> FloatArray:
@@ -105,61 +82,45 @@ def _level(values: FloatArray) -> FloatArray:
     return np.concatenate([level, np.full(values.size - level.size, blocks[-1])])
 
 
-def long_run(values: FloatArray, tau: float | None = None, resolution: float = 0.0) -> LongRun:
-    """Judge a non-empty series without NaN, oldest first; `tau`: its correlation time if known."""
-    return of_clipped(clipped(values, resolution), tau)
+def long_run(values: FloatArray, resolution: float = 0.0) -> LongRun:
+    """Judge a non-empty series without NaN, oldest first."""
+    return of_clipped(clipped(values, resolution))
 
 
-def of_clipped(x: FloatArray, tau: float | None = None) -> LongRun:
+def of_clipped(x: FloatArray, factor: float | None = None) -> LongRun:
     """`long_run` of a series whose stragglers are drawn in already.
 
-    Costs a few passes over the values; the correlation time is the dearest part.
+    `factor` is its `spread_factor` where that is known: it is the dearest part.
     """
     n = x.size
     mean = float(x.sum()) / n
     x = x - mean
     variance = float(x @ x) / max(n - 1, 1)
-    tau = correlation_time(x, ranked=False) if tau is None else max(tau, 1.0)
-    own = variance * tau * _caution(n, tau)
-    if n < 2 * STRETCHES or own <= 0:
-        n_eff = variance * n / own if own > 0 else float(n)
-        return LongRun(mean, own / n, 0.0, n_eff, 1.0, 1.0, 0.0)
+    factor = spread_factor(x) if factor is None else factor
+    spread = variance * factor * _caution(n) / n
+    n_eff = n / factor
+    if n < 2 * STRETCHES or variance <= 0:
+        return LongRun(mean, spread, 0.0, n_eff, 1.0, 0.0)
     size = n // STRETCHES
     y = x[n - size * STRETCHES :].reshape(STRETCHES, size) @ np.full(size, 1 / size)
     y -= float(y.sum()) / STRETCHES
     wander, travel = _wander(y)
-    short = float(y @ y) / (STRETCHES - 1)
-    excess, growth = size * wander / own, wander / (short or math.inf)
+    growth = wander / (float(y @ y) / (STRETCHES - 1) or math.inf)
+    return LongRun(mean, spread, _drift(y), n_eff, growth, travel)
+
+
+def _caution(n: int) -> float:
+    """The variance is an estimate itself: so much wider is Student's t at 95 %."""
+    return 1 + 5 / n
+
+
+def _drift(y: FloatArray) -> float:
+    """Half the change from the first to the last third of the stretches, beyond their noise."""
     third = STRETCHES // 3
     change = abs(float(y[-third:].sum() - y[:third].sum())) / third
-    noise = math.sqrt(2 * own / (third * size))
-    total = own * (1 + CHARGE * max(0.0, excess - SLACK))
-    shift = max(0.0, change - TREND_SDS * noise) / 2
-    spread = total * _red_charge(y) / n
-    return LongRun(mean, spread, shift, n * variance / total, excess, growth, travel)
-
-
-def _caution(n: int, tau: float) -> float:
-    """By how much the variance is raised since the correlation time is an estimate itself.
-
-    With few independent values much of the correlation cannot have been seen.
-    """
-    factor = 1 + TAU_CAUTION * math.sqrt(2 * (10 * tau + 1) / n)
-    return factor + (FEW_TURNS * tau / n) ** 2 * (tau > SHORT)
-
-
-def _red_charge(y: FloatArray) -> float:
-    """By how much the variance is raised where slow waves are the stronger the slower they are.
-
-    `y` are the means of 32 stretches. Where their spectrum is level at its low end (independent
-    values, a short correlation) more rounds average it away; noise like 1/f is never averaged away.
-    """
-    waves = np.fft.rfft(y)[1:]
-    power = waves.real**2 + waves.imag**2
-    if not power.min() > 0:
-        return 1.0
-    steepness = float(_LOG_WAVES @ np.log(power)) / float(_LOG_WAVES @ _LOG_WAVES)
-    return math.exp(RED_CHARGE * min(max(steepness - REDDEST, 0.0), MOST_RED))
+    steps = np.diff(y)
+    noise = math.sqrt(float(steps @ steps) / steps.size / third)
+    return max(0.0, change - TREND_SDS * noise) / 2
 
 
 def _wander(y: FloatArray) -> tuple[float, float]:

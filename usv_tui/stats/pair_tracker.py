@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from usv_tui.model import PLACEMENT, Answer, ClockRatio, Ratio
-from usv_tui.stats.basics import FloatArray, IntArray, correlation_time
+from usv_tui.stats.basics import FloatArray, IntArray
 from usv_tui.stats.long_run import clipped, long_run, of_clipped
 from usv_tui.stats.pairs import (
     ALPHA,
@@ -24,13 +24,14 @@ from usv_tui.stats.pairs import (
 )
 from usv_tui.stats.patience import Watch, needed_s
 from usv_tui.stats.placement import Between, between, stretches
+from usv_tui.stats.spectrum import spread_factor
 
 CAPACITY = 2048
 """Most values kept; then neighbours are averaged."""
 MOST_CHANGE = 1.5
 """An interval that jumps is not believed: from look to look it changes by at most this."""
 ALWAYS_FRESH = 500
-"""Below so many values the correlation time is taken afresh at every look."""
+"""Below so many values the spectrum is taken afresh at every look."""
 CLOCK_STRETCHES = 64
 """The clock's part in a ratio is read off so many stretches of the run."""
 LEAST_CLOCK_SPREAD = 0.005
@@ -52,7 +53,7 @@ class PairTracker:
 
     def __init__(self, phase: int = 0) -> None:
         self._kept = np.empty((2, 256))
-        # Trackers that grow together must not all renew their correlation time together.
+        # Trackers that grow together must not all renew their spectrum together.
         self._growth = 1.04 + 0.01 * (phase % 6)
         self._n = 0
         self._rest: FloatArray = np.empty((2, 0))
@@ -63,7 +64,8 @@ class PairTracker:
         self._gain = 1.0
         """How much averaging has lowered the variance: independent rounds that a value stands for,
         had it been one of them."""
-        self._tau: tuple[int, float] | None = None
+        self._factors: dict[bool, tuple[int, float]] = {}
+        """Size when taken, and factor: of the values, and of allocations put at one level."""
         self._told = 0.0, 1
         """Half the interval that was told last, and of how many rounds."""
         self._watch = Watch()
@@ -118,7 +120,7 @@ class PairTracker:
         """The rows have other buffers from the next round on."""
         if self.total and self.total not in self._cuts[-1:]:
             self._cuts.append(self.total)
-            self._tau = None
+            self._factors.clear()
 
     def _append(self, values: FloatArray) -> None:
         need = self._n + values.shape[1]
@@ -138,14 +140,15 @@ class PairTracker:
         self._n = after.shape[1]
         self._kept[:, : self._n] = after
         self._stride *= 2
-        self._tau = None
+        self._factors.clear()
 
-    def _correlation(self, values: FloatArray) -> float:
-        """The correlation time, taken afresh when the series has grown by a few percent."""
-        is_short = self._n < ALWAYS_FRESH
-        if self._tau is None or is_short or self._n > self._growth * self._tau[0]:
-            self._tau = (self._n, correlation_time(values, ranked=False))
-        return self._tau[1]
+    def _factor_of(self, values: FloatArray, *, is_flat: bool) -> float:
+        """Its `spread_factor`, taken afresh when the series has grown by a few percent."""
+        size, factor = self._factors.get(is_flat, (0, 1.0))
+        if self._n < ALWAYS_FRESH or self._n > self._growth * size:
+            factor = spread_factor(values)
+            self._factors[is_flat] = self._n, factor
+        return factor
 
     def ratio(
         self,
@@ -198,7 +201,7 @@ class PairTracker:
         parts = stretches(values, [-(-cut // self._stride) for cut in self._cuts])
         if parts is None:
             return self._bracket(values, alpha, resolution), None
-        within = self._bracket(parts.flat, alpha, resolution)
+        within = self._bracket(parts.flat, alpha, resolution, is_flat=True)
         told = between(parts, within.found.variance, alpha)
         if told.spread > PLACEMENT:
             # No buffers do that: the rows' times have changed with something else.
@@ -206,8 +209,10 @@ class PairTracker:
         half = max(within.half, min(told.half, PLACEMENT))
         return within._replace(centre=told.centre, half=half), told
 
-    def _bracket(self, values: FloatArray, alpha: float, resolution: float | None) -> Estimate:
-        known = of_clipped(values, self._correlation(values))
+    def _bracket(
+        self, values: FloatArray, alpha: float, resolution: float | None, *, is_flat: bool = False
+    ) -> Estimate:
+        known = of_clipped(values, self._factor_of(values, is_flat=is_flat))
         found = bracketed(values, known, alpha=alpha, resolution=resolution)
         return found._replace(found=known._replace(n_eff=known.n_eff * self._gain))
 

@@ -40,7 +40,7 @@ NOTEWORTHY = 0.25
 TAU_SAMPLES = 4096
 """The correlation time of a median is taken from so many of the latest samples."""
 
-_TUNED_AT = 100.0
+_TUNED_AT = 200.0
 """Effective rounds at which the boundary is narrowest."""
 
 
@@ -157,7 +157,6 @@ def estimate(
     *,
     alpha: float = ALPHA,
     resolution: float | None = None,
-    tau: float | None = None,
     any_time: bool = True,
 ) -> Estimate:
     """Mean of the log ratios without stragglers, +- what its long-run variance allows.
@@ -165,7 +164,7 @@ def estimate(
     `resolution` is the timer's relative step where it limits: no interval is narrower than 3 / n of
     it (what n equal readings cannot exclude), and none than all of it where all readings are equal.
     """
-    found = long_run(log_ratio, tau, resolution or 0.0)
+    found = long_run(log_ratio, resolution or 0.0)
     return bracketed(log_ratio, found, alpha=alpha, resolution=resolution, any_time=any_time)
 
 
@@ -194,7 +193,6 @@ def paired_ratio(
     alpha: float = ALPHA,
     comparisons: int = 1,
     resolution: float | None = None,
-    tau: float | None = None,
     any_time: bool = True,
 ) -> Ratio:
     """The ratio of times from the log ratios of the rounds, oldest first, with an answer.
@@ -208,7 +206,7 @@ def paired_ratio(
     if d.size < FEWEST_ROUNDS:
         return without_interval(d, band)
     share = alpha / max(comparisons, 1)
-    found = estimate(d, alpha=share, resolution=resolution, tau=tau, any_time=any_time)
+    found = estimate(d, alpha=share, resolution=resolution, any_time=any_time)
     return told_ratio(found, d.size, band, resolution)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from usv_tui.stats.basics import NS_PER_S, IntArray
 
-CALM_S = 5.0
+CALM_S = 6.0
 """Modes kept, and other wander, are seldom slower than a fifth of this."""
-CALM_REACH = 0.025
+CALM_REACH = 0.031
 """By so much (log ratio) such wander may fake a difference; twice as much needs a quarter."""
 LIMITED_S = 12.0
 """Clocks under a power or thermal limit move as slowly as that …"""
