@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 DASH = "—"
+DIGITS = 4
+"""Significant digits of a median."""
 
 
 class Unit(NamedTuple):
@@ -15,7 +17,7 @@ class Unit(NamedTuple):
 
 
 NS = Unit(1e-9, "ns")
-US = Unit(1e-6, "us")
+US = Unit(1e-6, "µs")
 MS = Unit(1e-3, "ms")
 S = Unit(1.0, "s")
 _UNITS = (S, MS, US, NS)
@@ -42,9 +44,73 @@ def in_unit(value_s: float | None, unit: Unit, decimals: int = 3) -> str:
     return fixed(None if value_s is None else value_s / unit.seconds, decimals)
 
 
+class RowUnit(NamedTuple):
+    """How the times of one row are written: its unit, and the decimals of its median."""
+
+    unit: Unit
+    decimals: int
+
+    def bare(self, value_s: float | None, dash: str = DASH) -> str:
+        """A time without its unit; a small one keeps two digits instead of becoming 0."""
+        if value_s is None or not math.isfinite(value_s):
+            return dash
+        value = value_s / self.unit.seconds
+        if 0 < abs(value) < 10.0 ** (1 - self.decimals):
+            return significant(value, 2)
+        return fixed(value, self.decimals)
+
+    def text(self, value_s: float | None, dash: str = DASH) -> str:
+        """A time with its unit."""
+        bare = self.bare(value_s, dash)
+        return bare if bare == dash else f"{bare} {self.unit.name}"
+
+
+def row_unit(median_s: float | None, kept: Unit | None = None, digits: int = DIGITS) -> RowUnit:
+    """The unit of a row's times, and decimals that give its median so many digits.
+
+    Args:
+        median_s: the row's median.
+        kept: the unit that it had; it stays while the median reads well in it.
+        digits: significant digits of the median.
+    """
+    usable = median_s is not None and math.isfinite(median_s) and median_s > 0
+    if not usable or median_s is None:
+        return RowUnit(kept or US, digits - 1)
+    reads_well = kept is not None and 0.8 <= median_s / kept.seconds < 2000
+    rounded = float(f"{median_s:.{digits - 1}e}")  # 999.99 ns to four digits is 1.000 µs
+    unit = kept if kept is not None and reads_well else time_unit([rounded])
+    exponent = int(f"{median_s / unit.seconds:.{digits - 1}e}".partition("e")[2])
+    return RowUnit(unit, max(0, digits - 1 - exponent))
+
+
+def time_text(value_s: float | None, digits: int = DIGITS) -> str:
+    """A time alone, in the unit that suits it: `203.1 ns`, `48.02 µs`, `5.001 s`."""
+    return row_unit(value_s, digits=digits).text(value_s)
+
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def scaled(value: float | None, digits: int = 3, dash: str = DASH) -> str:
+    """A rate with the prefix of its size: `82.4 T`, `413 G`."""
+    if value is None or not math.isfinite(value):
+        return dash
+    step = 0
+    while abs(value) >= 999.5 and step < len(_PREFIXES) - 1:
+        value, step = value / 1000, step + 1
+    return f"{significant(value, digits)} {_PREFIXES[step]}".rstrip()
+
+
 def percent(value: float | None, decimals: int = 2) -> str:
     """A ratio as a percentage without the sign."""
     return fixed(None if value is None else value * 100, decimals)
+
+
+def share_text(value: float | None, dash: str = DASH) -> str:
+    """A part of one in percent, without the sign; a small one never becomes 0."""
+    if value is not None and 0 < abs(value) < 0.000_05:
+        return "<.01"
+    return fixed(None if value is None else value * 100, 2, dash)
 
 
 def significant(value: float | None, digits: int = 3) -> str:

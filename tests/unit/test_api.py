@@ -601,7 +601,7 @@ def test_a_measurement_is_one_line():
     m = Measurement([1e-6, 2e-6, 3e-6], "k", 4, 6e6, 2e3, timer="event", cache="cold")
 
     assert repr(m) == (
-        "k: 2.000 ± 0.816 us (n=3, inner=4, cache cold, event timer)  3 TFLOP/s  1 GB/s"
+        "k: 2.000 ± 0.816 µs (n=3, inner=4, cache cold, event timer)  3 TFLOP/s  1 GB/s"
     )
     assert repr(Measurement([], "k")) == "k: — ± — us (n=0)"
     assert repr(Measurement([0.5])) == "500.000 ± 0.000 ms (n=1)"

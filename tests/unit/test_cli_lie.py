@@ -13,8 +13,8 @@ def test_the_factor_stands_beside_the_four_times():
 
     lines = text(Lie((row,), "event", "how much is missed"), "cuda:0", "asked for").splitlines()
 
-    assert "no sync us" in lines[0]
-    assert "event us" in lines[0]
+    assert "no sync µs" in lines[0]
+    assert "event µs" in lines[0]
     assert "5.000" in lines[2]
     assert "200.0x" in lines[2]
     assert lines[-1] == "shows   how much is missed"

@@ -17,8 +17,7 @@ from usv_tui.tui.screens import detail
 from usv_tui.tui.screens import help as help_page
 from usv_tui.tui.view import Scene, ViewState
 from usv_tui.tui.widgets.table import Table
-from usv_tui.units import DASH
-from usv_tui.units import MS as MS_UNIT
+from usv_tui.units import DASH, row_unit
 
 LOOK = make_look({}, is_ansi=True, is_dark=True, ascii_only=False, no_color=False)
 
@@ -77,8 +76,8 @@ def test_the_live_table_shows_each_column_of_its_set(shown):
     heading, _, line = (strip.text for strip in Table().lines(scene(shown), 400, 3))
 
     for column in COLUMNS:
-        if shown in column.live and column.kind is not Kind.RATIO:
-            assert column.heading_in("ms") in heading
+        if shown in column.live and column.kind is not Kind.RATIO and column.key != "n":
+            assert column.head in heading
     assert DASH not in line
 
 
@@ -89,7 +88,7 @@ def test_the_final_table_shows_each_column_of_its_own(markdown):
 
     for column in COLUMNS:
         if column.final is not None:
-            assert (column.title or column.heading_in("ms")) in lines[0]
+            assert (column.title or column.head) in lines[0]
     assert DASH not in lines[-1]
     assert final.one_row(ROW, SNAPSHOT.rows, "b").split("\n")[0].count("|") >= 8
 
@@ -99,10 +98,10 @@ def test_detail_page_and_help_have_all_of_them():
     page, help_text = (words_of(p.write(scene(), 400)) for p in (detail, help_page))
 
     for column in STATISTICS:
-        value = column.text(column.pick(ROW, ROW.rolling), MS_UNIT, 4)
-        assert f"{column.heading_in('ms')} {value}" in page
+        value = column.text(column.pick(ROW, ROW.rolling), row_unit(ROW.whole.median_s, digits=5))
+        assert f"{column.head} {value}" in page
     for column in COLUMNS:
-        assert f"{column.heading_in('')} {column.help}" in help_text
+        assert f"{column.heading} {column.help}" in help_text
 
 
 def test_json_holds_every_figure_by_its_name():

@@ -111,7 +111,7 @@ def test_measurements_make_a_table():
     )
 
     assert table.splitlines() == [
-        "benchmark  median us   mean us    std us    min us  n  TFLOP/s  GB/s  cache  timer",
+        "benchmark  median µs   mean µs    std µs    min µs  n  TFLOP/s  GB/s  cache  timer",
         "----------------------------------------------------------------------------------",
         "add[n=1]       1.500     1.500     0.000     1.500  1        —   2.0  cold   wall",
         "mm          3000.000  3000.000  1000.000  2000.000  2     2.00     —  warm   wall",

@@ -5,7 +5,7 @@ from usv_tui.model import ClockHold, ClockState, Ratio
 from usv_tui.tui.look import make_look
 from usv_tui.tui.view import Scene, ViewState
 from usv_tui.tui.widgets.bar import header
-from usv_tui.tui.widgets.table import interval_text
+from usv_tui.tui.widgets.cells import interval_text
 
 
 def scene(**changes):
@@ -33,7 +33,7 @@ def test_a_banner_fits_any_width(width):
 
 @pytest.mark.parametrize(
     ("half", "words"),
-    [(0.5, "±50.0%"), (0.003, "±0.3%"), (0.0004, "±.04%"), (1e-6, "±.01%"), (2.0, "±>99%")],
+    [(0.5, "±50.0%"), (0.003, "±0.3%"), (0.0004, "±.04%"), (1e-6, "±<0.01%"), (2.0, "±>99%")],
 )
 def test_an_interval_is_never_shown_as_nothing(half, words):
     """Half the width in percent: two decimals where one would read 0.0."""

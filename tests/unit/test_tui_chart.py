@@ -197,7 +197,7 @@ def test_the_picture_moves_by_whole_columns():
     assert all(a is b for a, b in zip(frames[0], frames[2], strict=True))
 
 
-TITLE = "■ copy samples · and median of 25 ─ us, last 10 s 1 above scale"
+TITLE = "■ copy samples · and median of 25 ─ µs, last 10 s 1 above scale"
 
 
 def test_the_title_says_what_is_drawn():

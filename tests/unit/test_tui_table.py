@@ -12,7 +12,8 @@ from usv_tui.session.snapshot import RowView
 from usv_tui.stats.rolling import Stats
 from usv_tui.tui.look import ASCII, make_look
 from usv_tui.tui.view import Scene, ViewState, key_of
-from usv_tui.tui.widgets.table import Table, sparkline
+from usv_tui.tui.widgets.cells import sparkline
+from usv_tui.tui.widgets.table import Table
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -66,9 +67,9 @@ FLASH = row(
 
 
 LITERAL = [
-    "   benchmark last 1,000     n median us std %  min us      trend vs attn[…math] state",
-    "▸■ attn[kind=math]      1,000   1234.50  0.50 1222.15                      base ✓ settled",
-    " ■ attn[kind=flash]     1,000    951.20  0.50  941.69            ▼ 0.770x ±0.4% ≈ steady",
+    "   benchmark last 1,000     median std %   min   all       trend vs attn[…math] state",
+    "▸■ attn[kind=math]        1.234 ms  0.50 1.222 1.234                       base ✓ settled",
+    " ■★attn[kind=flash]       951.2 µs  0.50 941.7 951.2             ▼ 0.770x ±0.4% ≈ steady",
 ]
 
 
@@ -115,24 +116,119 @@ def test_no_value_breaks_the_table(value):
             assert not any("nan" in line or "inf" in line for line in lines)
 
 
-def test_one_unit_a_column():
-    """Fast and slow rows stand in one unit, so that figures can be compared by eye."""
-    lines = shown([row(0, "fast", 2e-6), row(1, "slow", 5e-3)], 100)
+@pytest.mark.parametrize(
+    ("median_s", "words"),
+    [
+        (2.031e-7, " 203.1 ns"),
+        (4.8e-5, " 48.00 µs"),
+        (5.0, " 5.000 s"),
+        (9.99996e-7, " 1.000 µs"),
+        (3e-13, " 0.0003000 ns"),
+        (1234.5, " 1234 s"),
+    ],
+)
+def test_every_row_has_a_unit_of_its_own(median_s, words):
+    """A fast row beside a slow one reads in its own unit, with four digits and never as 0."""
+    lines = shown([row(0, "it", median_s), row(1, "slow", 5.0)], 100)
 
-    assert "median us" in lines[0]
-    assert "2.00 " in lines[1]
-    assert "5000.00" in lines[2]
+    assert words in lines[1]
+    assert " 5.000 s" in lines[2]
 
 
 def test_the_unit_is_kept_once_chosen():
-    """A row that gets a little faster than 1 us does not turn the whole column into ns."""
+    """A row that gets a little faster than 1 µs does not turn into ns, and back."""
     table = Table()
     shown([row(0, "a", 1.05e-6)], table=table)
 
-    lines = shown([row(0, "a", 0.95e-6)], table=table)
+    assert "0.9500 µs" in shown([row(0, "a", 0.95e-6)], table=table)[1]
+    assert "450.0 ns" in shown([row(0, "a", 0.45e-6)], table=table)[1]
 
-    assert "median us" in lines[0]
-    assert "0.950" in lines[1]
+
+def test_rates_have_the_prefix_of_their_size():
+    """A tiny kernel's rate is no row of zeros, a large one's no row of digits."""
+    small, large = row(0, "s", 1e-3, flops=2e3, bytes=4e5), row(1, "l", 1e-3, flops=8.24e11)
+
+    lines = shown([small, large], 140)
+
+    assert " 2.00 M " in lines[1]
+    assert " 400 M " in lines[1]
+    assert " 824 T " in lines[2]
+
+
+def test_parameters_are_columns_under_their_common_name():
+    """The name stands once, the values below one another; a row without keeps its own."""
+    names = [f"attention[seq={n},kind={k}]" for n in (512, 16384) for k in ("math", "flash")]
+
+    lines = shown([row(i, name) for i, name in enumerate([*names, "layernorm"])], 100, 8)
+
+    assert lines[1].rstrip() == " attention[seq, kind]"
+    assert [line[2:17].rstrip() for line in lines[2:7]] == [
+        *("    512  math", "    512  flash", "  16384  math", "  16384  flash"),
+        " layernorm",
+    ]
+
+
+@pytest.mark.parametrize("name", ["f[]", "[a=1]", "f[a]", "f[a=1", "f[a=1,]", "f[=]", "f[1=2]"])
+def test_names_that_only_look_like_parameters_stay_whole(name):
+    """A bracket alone is no parameter."""
+    lines = shown([row(0, name), row(1, name + "x")], 100)
+
+    assert name in lines[1]
+
+
+def test_a_value_with_commas_is_one_value():
+    """Only a comma before a name and an equals sign parts two parameters."""
+    names = [f"f[shape=({n}, 4),kind=a]" for n in (1, 2)]
+
+    lines = shown([row(i, name) for i, name in enumerate(names)], 100, 4)
+
+    assert "  (1, 4)  a " in lines[2]
+
+
+def test_the_winner_of_a_size_has_a_mark():
+    """The fastest variant of each size, where its ratio leaves no doubt."""
+    sure = Ratio(answer=Answer.FASTER, ratio=0.8, low=0.79, high=0.81)
+    doubt = Ratio(answer=Answer.SAME, ratio=0.999, low=0.99, high=1.01)
+    rows = []
+    for size, ratio in ((512, sure), (1024, doubt)):
+        base = f"f[n={size},kind=a]"
+        rows.append(row(len(rows), base, 1e-3, is_baseline=True))
+        rows.append(row(len(rows), f"f[n={size},kind=b]", 0.9e-3, baseline_name=base, ratio=ratio))
+
+    lines = shown(rows, 100, 6)
+
+    assert [line[2] for line in lines[2:]] == [" ", "★", " ", " "]
+
+
+def test_what_all_rows_share_is_told_once():
+    """Equal counts stand in the heading, badges of all rows above the table."""
+    rows = [
+        row(i, name, badges=("no flush", *own))
+        for i, (name, own) in enumerate((("a", ()), ("b", ("CPU-bound",))))
+    ]
+
+    lines = shown(rows, 120)
+
+    assert "last 1,000" in lines[0]
+    assert " n " not in lines[0]
+    assert not any("no flush" in line for line in lines)
+    assert "CPU-bound" in lines[2]
+
+
+def test_names_are_whole_before_lesser_columns():
+    """Counts, least times and rates go before letters of a name do."""
+    name = "a_rather_long_kernel_name_v2"
+    rows = [
+        row(0, name, n_all=10, rolling=Stats(n=10, median_s=1e-4, std_s=1e-6, min_s=1e-4)),
+        row(1, "b"),
+    ]
+
+    narrow, wide = (shown(rows, width) for width in (70, 140))
+
+    assert name in narrow[1]
+    assert " min" not in narrow[0]
+    assert name in wide[1]
+    assert " min" in wide[0]
 
 
 def test_the_selected_row_stays_in_sight():
@@ -178,7 +274,7 @@ def test_a_failed_row_tells_its_error():
     first = shown([row(0, "good"), at_once], 80)[2]
 
     assert "✗ failed: RuntimeError: [CUDA] out" in line
-    assert "100.000" in line
+    assert "100.0 µs" in line
     assert "100.000" not in first
     assert "✗ failed: RuntimeError: [CUDA] out of memory" in first
     assert shown([failed], 30)[1].rstrip().endswith("…")
@@ -240,13 +336,13 @@ def test_names_that_cannot_be_seen_are_escaped():
 
 
 def test_names_are_cut_where_they_agree_and_never_within_a_number():
-    """A narrow screen keeps the parameter that differs, with all its digits."""
-    names = [f"attention[seq={n},kind=math]" for n in (512, 1024, 2048)]
+    """A narrow screen keeps what differs, with all its digits."""
+    names = [f"attention(seq={n},kind=math)" for n in (512, 1024, 2048)]
 
     lines = shown([row(i, name) for i, name in enumerate(names)], 60)
 
     for size, line in zip((512, 1024, 2048), lines[1:], strict=True):
-        assert f"{size},kind=math]" in line.split("  ")[0]
+        assert f"{size},kind=math)" in line.split("  ")[0]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +361,10 @@ def test_names_are_cut_where_they_agree_and_never_within_a_number():
         ({"word": StateWord.STEADY, "badges": ("CPU-bound",)}, "≈ steady CPU-bound"),
         ({"word": StateWord.NONE}, "· running"),
         ({"word": StateWord.UNDECIDED}, "? undecided"),
-        ({"word": StateWord.UNDECIDED, "drift": Drift(detectable=0.012)}, " drift? <1.2%"),
+        (
+            {"word": StateWord.UNDECIDED, "drift": Drift(detectable=0.012)},
+            "no drift seen above 1.2 %",
+        ),
         ({"word": StateWord.STEADY, "badges": ("2 modes", "2 modes")}, "≈ steady 2 modes   "),
     ],
 )
@@ -303,16 +402,16 @@ def test_name_median_and_state_stay_down_to_thirty_columns():
     """What goes first when it gets narrow are the extra columns."""
     lines = shown([MATH, FLASH], 30)
 
-    assert lines[0].split() == ["name", "median", "us", "state"]
+    assert lines[0].split() == ["name", "median", "state"]
     assert "≈ steady" in lines[2]
     assert "951.2" in lines[2]
 
 
 def test_cut_names_can_be_told_apart():
     """Other columns go before two rows' names look alike."""
-    names = [f"attention[seq={n},kind={k}]" for n in (128, 512) for k in ("naive", "math")]
+    names = [f"attention(seq={n},kind={k})" for n in (128, 512) for k in ("naive", "math")]
 
-    lines = shown([row(i, name) for i, name in enumerate(names)], 70)
+    lines = shown([row(i, name) for i, name in enumerate(names)], 60)
 
     assert len({line[3:].split(" ")[0] for line in lines[1:]}) == 4
 
@@ -334,11 +433,10 @@ def test_whole_run_values_by_a_key():
     window = shown([both], 120, view=ViewState(columns="window"))
     whole = shown([both], 120, view=ViewState(columns="whole"))
 
-    assert "all ms" in window[0]
+    assert " all " in window[0]
     assert "1.500" in window[1]
-    assert "whole run" in whole[0]
-    assert "now ms" in whole[0]
-    assert "9,000" in whole[1]
+    assert "whole 9,000" in whole[0]
+    assert " now " in whole[0]
 
 
 def test_a_trend_shows_gaps_and_holds_still_when_flat():
@@ -365,19 +463,9 @@ def test_a_row_can_be_copied_as_markdown():
     copied = one_row(row(0, "a|b", 1e-4), (), "a|b")
 
     head, rule, values = copied.strip().split("\n")
-    assert head.startswith("| benchmark | n | median us")
+    assert head.startswith("| benchmark | n | median | std %")
     assert set(rule) <= set("|-: ")
-    assert values.startswith("| `a\\|b` | 1,000 | 100.000 | 0.50 |")
-
-
-def test_a_fast_row_beside_a_slow_one_keeps_its_digits():
-    """The column's unit suits the fast row, its decimals suit each row: nothing reads 1 or 0."""
-    rows = [row(0, "slow", 0.811388), row(1, "fast", 1.0234e-6)]
-
-    lines = shown(rows, width=140)
-
-    assert any("811388" in line for line in lines)
-    assert any(" 1.02 " in line for line in lines)
+    assert values.startswith("| `a\\|b` | 1,000 | 100.0 µs | 0.50 |")
 
 
 def test_the_table_under_a_sweep_says_that_it_is_of_one_visit(monkeypatch):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 BADGES: Mapping[str, str] = {
-    "not warmed up": "not warm",
+    "not warmed up": "start differs",
     "compiling inside": "compiling?",
     "CPU-bound": "CPU-bound",
     "synchronises": "synchronises",
@@ -26,7 +26,7 @@ BADGES: Mapping[str, str] = {
     "graph differs": "graph differs",
     "phases hidden": "no phases",
     "abilities missing": "torch lacks",
-    "cache not warm": "not warm",
+    "cache not warm": "cache colder",
     "not as alone": "not as alone",
     "inner differs": "other inner",
     "window chosen": "window",

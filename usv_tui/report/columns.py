@@ -11,7 +11,7 @@ from typing import Any
 
 from usv_tui.session.snapshot import RowView
 from usv_tui.stats.rolling import Stats
-from usv_tui.units import DASH, Unit, count, fixed
+from usv_tui.units import DASH, RowUnit, count, fixed, scaled, share_text
 
 WINDOW, WHOLE, TAILS = SETS = ("window", "whole", "tails")
 """What the live table can show: the last window, all since the mark, or the last window's tails."""
@@ -59,21 +59,27 @@ class Column:
     """Its name in JSON; empty where another field holds it."""
     may_lack: bool = False
     """The live table leaves it out while no row has a value; the final one does so with all."""
+    scale: float = 1.0
+    """Of a rate: operations or bytes a second in a value of 1."""
 
-    def heading_in(self, unit: str) -> str:
-        """The heading with its unit: that of time is chosen by each table."""
-        unit = {Kind.TIME: unit, Kind.SHARE: "%"}.get(self.kind, "")
-        return f"{self.heading} {unit}".rstrip()
+    @property
+    def head(self) -> str:
+        """The heading with its unit; times have theirs in each row."""
+        return f"{self.heading} %" if self.kind is Kind.SHARE else self.heading
 
-    def text(self, value: Any, unit: Unit, decimals: int = 3, dash: str = DASH) -> str:
+    def text(self, value: Any, unit: RowUnit, dash: str = DASH, *, with_unit: bool = True) -> str:
         """A number in the column's kind; a dash for what is not there."""
         if value is None:
             return dash
         if self.kind is Kind.COUNT:
             return count(value)
         if self.kind is Kind.SHARE:
-            return fixed(value * 100, decimals - 1, dash)
-        return fixed(value / unit.seconds if self.kind is Kind.TIME else value, decimals, dash)
+            return share_text(value, dash)
+        if self.kind is Kind.RATE:
+            return scaled(value * self.scale, dash=dash)
+        if self.kind is Kind.TIME:
+            return unit.text(value, dash) if with_unit else unit.bare(value, dash)
+        return fixed(value, 3, dash)
 
 
 def _every(rank: int) -> dict[str, int]:
@@ -266,7 +272,7 @@ OF_ROWS: tuple[Column, ...] = (
     ),
     Column(
         "tflops",
-        "TFLOP/s",
+        "FLOP/s",
         Kind.RATE,
         lambda row, s: _part(row.flops, s.median_s, 1e12),
         "The operations that the benchmark declares, per median time.",
@@ -274,10 +280,11 @@ OF_ROWS: tuple[Column, ...] = (
         final=6,
         json="tflops",
         may_lack=True,
+        scale=1e12,
     ),
     Column(
         "gbps",
-        "GB/s",
+        "B/s",
         Kind.RATE,
         lambda row, s: _part(row.bytes, s.median_s, 1e9),
         "The bytes that the benchmark declares, per median time.",
@@ -285,6 +292,7 @@ OF_ROWS: tuple[Column, ...] = (
         final=7,
         json="gbps",
         may_lack=True,
+        scale=1e9,
     ),
     Column(
         "ratio",

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from textwrap import wrap
 
 from usv_tui import plain
 from usv_tui.report.wording.rows import best_cut
@@ -10,7 +12,7 @@ from usv_tui.units import DASH
 
 _GAP = "  "
 _MIN_CELL = 8
-_LESSER = 5
+_LESSER = 4
 """Columns with this `drop` or more are worth less than a whole text cell."""
 _MOST = 500
 """Characters of one cell."""
@@ -30,6 +32,8 @@ class Column:
     """Cells may be cut to this width before any column is left out; 0: they may not."""
     wish: int = 0
     """Lesser columns are left out before cells are cut below this."""
+    wraps: bool = False
+    """Cells that are too long go on in further lines instead of being cut."""
     is_code: bool = False
     """Names: set in code spans in Markdown, so that nothing in them is markup."""
 
@@ -62,7 +66,9 @@ def text(columns: Sequence[Column], width: int | None = None) -> str:
     fitted = [_fit(column, w) for column, w in zip(shown, widths, strict=True)]
     lines = [_line([_clip(c.title, w) for c, w in zip(shown, widths, strict=True)], shown, widths)]
     lines.append("-" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
-    lines += [_line(cells, shown, widths) for cells in zip(*fitted, strict=True)]
+    for cells in zip(*fitted, strict=True):
+        parts = [cell.split("\n") for cell in cells]
+        lines += [_line(part, shown, widths) for part in zip_longest(*parts, fillvalue="")]
     return "\n".join(lines)
 
 
@@ -94,6 +100,8 @@ def _fit(column: Column, width: int) -> list[str]:
     """Cells that are too long are cut: sentences at their end, names where they agree."""
     if column.is_number:
         return list(column.cells)
+    if column.wraps:
+        return ["\n".join(wrap(cell, width)) for cell in column.cells]
     if not column.is_code:
         return [_clip(cell, width) for cell in column.cells]
     head = best_cut(column.cells, max(0, width - 1), lambda c, h: cut_name(c, width, h)).head

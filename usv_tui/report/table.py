@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from usv_tui import plain
 from usv_tui.model import Answer, Ratio, RowState, StateWord, TimerInfo
-from usv_tui.report import grid
+from usv_tui.report import columns, grid, parameters
 from usv_tui.report.columns import COLUMNS, Kind
 from usv_tui.report.grid import Column
 from usv_tui.report.wording.advice import advice_line
@@ -20,6 +20,7 @@ from usv_tui.report.wording.rows import (
     clocks_line,
     depth_of,
     has_valid_time,
+    interval_words,
     invalid_reason,
     left_out_words,
     missing_baseline,
@@ -29,8 +30,10 @@ from usv_tui.report.wording.rows import (
 )
 from usv_tui.session.snapshot import RowView, Snapshot, Told
 from usv_tui.stats.rolling import Stats
-from usv_tui.units import DASH, count, duration, fixed, in_unit, time_unit, times
+from usv_tui.units import DASH, count, duration, fixed, row_unit, scaled, time_text, times
 
+WINNER = "★ "
+"""Before the median of the fastest of its size."""
 _LEVELS = {"error": "ERROR", "warn": "warning"}
 _MOST_NAMES = 4
 _MIN_SHARE = 0.005
@@ -39,6 +42,8 @@ _OF_BEFORE = 3.0
 """A std of the whole run this much above that of the last window tells of something past."""
 _NAME_LEAST = 14
 _NAME_ENOUGH = 20
+_NAME_WISH = 32
+"""Lesser columns go before names are cut below this."""
 _NAME_MOST = 40
 """Cut names take no more than this to be told apart."""
 
@@ -65,8 +70,8 @@ def table(rows: Sequence[RowView], *, markdown: bool = False, width: int | None 
     if not rows:
         return "no benchmarks"
     names = [_name(row, rows) for row in rows]
-    columns = _columns(rows, rows, [row.whole for row in rows], names)
-    return grid.markdown(columns) if markdown else grid.text(columns, width)
+    shown = _columns(rows, rows, [row.whole for row in rows], names)
+    return grid.markdown(shown) if markdown else grid.text(shown, width)
 
 
 def one_row(row: RowView, rows: Sequence[RowView], name: str) -> str:
@@ -78,11 +83,9 @@ def verdict(row: RowView, snapshot: Snapshot) -> str:
     """One row's answer in one line of Markdown, with what it holds for."""
     rows = snapshot.rows
     name = grid.code(plain.name(row.name))
-    unit = time_unit([row.whole.median_s])
     bases = {other.baseline_name for other in rows if other.ratio is not None}
     answer = _ratio(row, rows, bases, _ratio_decimals([row.ratio]))
-    time = f"{in_unit(row.whole.median_s, unit)} {unit.name}"
-    said = f"{name} {time}"
+    said = f"{name} {time_text(row.whole.median_s)}"
     if answer and row.baseline_name:
         said += f", {grid.escape(answer)} against {grid.code(plain.name(row.baseline_name))}"
     lock = snapshot.clocks_during
@@ -103,7 +106,9 @@ def _columns(
     shown: Sequence[RowView], rows: Sequence[RowView], stats: Sequence[Stats], names: Sequence[str]
 ) -> list[Column]:
     """What the final table has of some of the rows; empty ones are left out."""
-    unit = time_unit(s.median_s for s in stats)
+    units = [row_unit(s.median_s) for s in stats]
+    best = parameters.clear_winners(rows, lambda row: row.whole)
+    marks = [WINNER if row.bench in best else "" for row in shown]
     bases = {row.baseline_name for row in rows if row.ratio is not None}
     decimals = _ratio_decimals(row.ratio for row in rows)
     words: dict[Kind, Callable[[RowView], str]] = {
@@ -111,23 +116,26 @@ def _columns(
         Kind.AGAINST: _against,
         Kind.STATE: _remarks,
     }
-    found = [Column("benchmark", names, is_code=True, least=_telling_width(names))]
+    found = [Column("benchmark", names, is_code=True, least=_telling_width(names), wish=_NAME_WISH)]
     for column in (c for c in COLUMNS if c.final is not None):
         values = [column.pick(row, s) for row, s in zip(shown, stats, strict=True)]
         if column.kind in words:
             cells = [words[column.kind](row) for row in shown]
         elif column.kind is Kind.RATE:
-            cells = _rates(shown, values)
+            cells = _rates(column, shown, values)
         else:
-            cells = [column.text(value, unit) for value in values]
+            cells = [column.text(v, unit) for v, unit in zip(values, units, strict=True)]
+        if column.key == "median":
+            cells = [mark + cell for mark, cell in zip(marks, cells, strict=True)]
         found.append(
             Column(
-                column.title or column.heading_in(unit.name),
+                column.title or column.head,
                 cells,
                 is_number=column.kind.is_number,
                 drop=column.final or 0,
                 is_code=column.kind is Kind.AGAINST,
-                least={Kind.RATIO: 22, Kind.STATE: 7}.get(column.kind, 0),
+                least={Kind.RATIO: 22, Kind.STATE: 16}.get(column.kind, 0),
+                wraps=column.kind is Kind.STATE,
                 wish=24 if column.kind is Kind.STATE else 0,
             )
         )
@@ -151,12 +159,15 @@ def _telling_width(names: Sequence[str]) -> int:
     return min(_NAME_ENOUGH, longest)
 
 
-def _rates(rows: Sequence[RowView], rates: Sequence[float | None]) -> list[str]:
-    """At least three digits in every row; none of a time that is not that of the work."""
-    values = [v if has_valid_time(row) else None for row, v in zip(rows, rates, strict=True)]
-    usable = [v for v in values if v is not None and math.isfinite(v) and v > 0]
-    decimals = _decimals(min(usable, default=1.0), digits=3)
-    return [fixed(value, decimals) for value in values]
+def _rates(
+    column: columns.Column, rows: Sequence[RowView], rates: Sequence[float | None]
+) -> list[str]:
+    """With the prefix of their size; none of a time that is not that of the work."""
+    usable = zip(rows, rates, strict=True)
+    return [
+        scaled(rate * column.scale) if rate is not None and has_valid_time(row) else DASH
+        for row, rate in usable
+    ]
 
 
 def _decimals(smallest: float, digits: int) -> int:
@@ -177,7 +188,7 @@ def _ratio_decimals(ratios: Iterable[Ratio | None]) -> int:
 
 
 def _ratio(row: RowView, rows: Sequence[RowView], bases: set[str], decimals: int) -> str:
-    """`0.771x ±0.004 faster`, or what stands in for it."""
+    """`0.771x ±0.5% faster`, or what stands in for it."""
     ratio = row.ratio
     invalid = invalid_reason(row, rows)
     if invalid and (ratio is not None or row.name in bases):
@@ -186,12 +197,8 @@ def _ratio(row: RowView, rows: Sequence[RowView], bases: set[str], decimals: int
         return "baseline" if row.name in bases else ""
     if ratio.ratio is None:
         return f"{DASH} {missing_baseline(row, rows) or ratio.answer}"
-    half = _half_width(ratio)
-    spread = ""
-    if half is not None:
-        least = 10.0**-decimals
-        shown = f"{half:.{decimals}f}" if half >= least / 2 else f"<{least:.{decimals}f}"
-        spread = f" ±{shown}" if half < ratio.ratio else " ±>100%"
+    half = interval_words(ratio)
+    spread = f" ±{half}" if half else ""
     note = f" ({ratio.note})" if ratio.note and ratio.answer is Answer.UNDECIDED else ""
     factor = times(ratio.ratio) if ratio.ratio < 0.01 else f"{ratio.ratio:.{decimals}f}x"
     return f"{factor}{spread} {ratio.answer}{note}"
@@ -259,6 +266,9 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
         ("advice", advice_line(snapshot.advice, _names(snapshot.rows))),
         ("run", _run(snapshot)),
     ]
+    if not snapshot.untrusted:
+        found = parameters.fastest_lines(snapshot.rows, lambda row: row.whole)
+        facts += [("fastest", line) for line in found]
     if snapshot.ghosts:
         facts.append(("before", snapshot.ghosts))
     if snapshot.telemetry_state:

@@ -5,7 +5,6 @@ the same with `NO_COLOR`, on a light background and without Unicode.
 """
 
 import os
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,7 +28,6 @@ class Glyphs:
     """The signs on the screen; `UNICODE` and `ASCII` are the two sets."""
 
     is_ascii: bool
-    swatch: str
     cursor: str
     ellipsis: str
     dash: str
@@ -63,11 +61,14 @@ class Glyphs:
     plus_minus: str
     arrow: str
     median: str
+    winner: str
+    """Beside the fastest of its size."""
+    swatches: str
+    """Marks of series beyond the colours: another shape for every round of colours."""
 
 
 UNICODE = Glyphs(
     is_ascii=False,
-    swatch="■",
     cursor="▸",
     ellipsis="…",
     dash="—",
@@ -95,10 +96,11 @@ UNICODE = Glyphs(
     plus_minus="±",
     arrow="→",
     median="─",
+    winner="★",
+    swatches="■●◆▲▼◖◗○◇□",
 )
 ASCII = Glyphs(
     is_ascii=True,
-    swatch="#",
     cursor=">",
     ellipsis="~",
     dash="-",
@@ -126,17 +128,16 @@ ASCII = Glyphs(
     plus_minus="+-",
     arrow="->",
     median="-",
+    winner="*",
+    swatches="#o&@%$+=xa",
 )
 
-HUES = 5
-"""The first so many colours of each palette differ most and are taken first."""
-_ANSI_SERIES = (
-    *("cyan", "magenta", "green", "yellow", "blue"),
-    *("bright_cyan", "bright_magenta", "bright_green", "bright_yellow", "bright_blue"),
-)
-_ANSI_LIGHT_SERIES = ("blue", "magenta", "cyan", "green", "bright_blue", "bright_magenta")
-_DARK_SERIES = ("#5fd7ff", "#ff87d7", "#87d75f", "#ffaf5f", "#af87ff", "#ffd75f", "#5fd7af")
-_LIGHT_SERIES = ("#005f87", "#87005f", "#1f6f1f", "#8f4f00", "#5f00af", "#6f5f00", "#005f5f")
+_ANSI_SERIES = ("bright_blue", "magenta", "white", "blue", "bright_magenta")
+_ANSI_LIGHT_SERIES = ("bright_magenta", "cyan", "bright_black", "bright_blue", "black")
+_DARK_SERIES = ("#cc79a7", "#9a8cff", "#e6e6e6", "#6f9fd8", "#dcb8dc", "#8a8f98")
+_LIGHT_SERIES = ("#a8407f", "#4b2fb0", "#303030", "#2f5f9e", "#7a4f7a", "#6a6f78")
+"""Colours of rows that red-green blindness tells apart, none of them a meaning's: green is faster,
+red slower, amber a warning, cyan a sensor."""
 
 
 @dataclass(slots=True)
@@ -180,18 +181,26 @@ class Look:
         """Text of ours, with the few signs it may hold replaced in ASCII mode."""
         return text.translate(_PLAIN) if self.glyphs.is_ascii else text
 
+    def meet(self, rows: "Sequence[RowView]") -> None:
+        """Give rows their colours in the session's order, whatever is drawn first."""
+        for row in rows:
+            self._index(row.name)
+
     def of_series(self, name: str) -> Style:
-        """The colour of a benchmark: by its name, the next free one when that is taken."""
-        index = self._taken.get(name)
-        if index is None:
-            used = set(self._taken.values())
-            hues = min(HUES, len(self.series))
-            start = zlib.crc32(name.encode("utf-8", "replace")) % hues
-            order = [(start + step) % hues for step in range(hues)]
-            order += range(hues, len(self.series))
-            index = next((i for i in order if i not in used), start)
-            self._taken[name] = index
-        return self.series[index]
+        """The colour of a benchmark: the next one for every new name, round and round."""
+        return self.series[self._index(name) % len(self.series)]
+
+    def mark_of_series(self, name: str) -> str:
+        """Its mark: after each round of colours another shape."""
+        marks = self.glyphs.swatches
+        return marks[self._index(name) // max(1, self._rounds()) % len(marks)]
+
+    def _rounds(self) -> int:
+        """Without colours, every row has a shape of its own."""
+        return 1 if self.no_color else len(self.series)
+
+    def _index(self, name: str) -> int:
+        return self._taken.setdefault(name, len(self._taken))
 
 
 _PLAIN = str.maketrans(

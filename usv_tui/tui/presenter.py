@@ -38,7 +38,7 @@ from usv_tui.tui.view import (
 )
 from usv_tui.tui.widgets.columns import quantiles
 from usv_tui.tui.widgets.log import scroll
-from usv_tui.units import in_unit, time_unit
+from usv_tui.units import time_text
 
 T = TypeVar("T")
 Line = tuple[Strip, ...]
@@ -436,9 +436,8 @@ class Presenter:
         index = np.flatnonzero(beyond)[-1 if back else 0]
         self.view.cursor_ns = int(t_ns[index])
         value = float(values[index])
-        unit = time_unit([value])
         change = (value / middle - 1) * 100
-        self.say(f"outlier {in_unit(value, unit)} {unit.name} ({change:+.0f} %)", now_ns)
+        self.say(f"outlier {time_text(value)} ({change:+.0f} %)", now_ns)
 
 
 def _outliers(

@@ -46,6 +46,9 @@ class ViewState:
     """Filter: only rows whose name holds it."""
     editing: bool = False
     """The filter is being typed."""
+    order: str = ""
+    """The column that the rows are sorted by; empty for the session's order."""
+    is_reversed: bool = False
     columns: str = WINDOW
     span_s: int | None = 60
     pane: str = PANES[0]
@@ -161,6 +164,12 @@ class Scene:
     def row(self) -> RowView | None:
         """The selected row."""
         return self.view.selected_row(self.snapshot)
+
+    def sign_of_order(self, key: str) -> str:
+        """An arrow behind the heading of the column that the rows are sorted by."""
+        if key != self.view.order:
+            return ""
+        return self.look.glyphs.down if self.view.is_reversed else self.look.glyphs.up
 
     def name(self, row: RowView) -> str:
         """A row's name, safe to show."""

@@ -124,7 +124,29 @@ def _placement_words(ratio: Ratio) -> list[str]:
     return [f"{ratio.allocations} allocations{differ}"]
 
 
+def interval_words(ratio: Ratio) -> str:
+    """Half the interval's width in percent of the ratio; empty without an interval."""
+    if ratio.low is None or ratio.high is None or not ratio.ratio:
+        return ""
+    half = (ratio.high - ratio.low) / 2 / ratio.ratio * 100
+    if not math.isfinite(half):
+        return ""
+    if half >= 99.95:
+        return ">99%"
+    if half >= 0.095:
+        return f"{half:.1f}%"
+    return f"{half:.2f}%" if half >= 0.005 else "<0.01%"
+
+
 # -- states and times
+
+
+def common_badges(rows: "Sequence[RowView]") -> list[str]:
+    """What every one of several rows that run has: it is said once, above them."""
+    tops = [row for row in rows if row.parent is None and not row.error and row.n_all]
+    if len(tops) < 2:
+        return []
+    return [b for b in dict.fromkeys(tops[0].badges) if all(b in row.badges for row in tops)]
 
 
 def invalid_reason(row: "RowView", rows: "Sequence[RowView]") -> str:
@@ -152,13 +174,14 @@ def has_valid_time(row: "RowView") -> bool:
     return not _invalid_badge(row)
 
 
-def undecided_words(row: "RowView") -> str:
+def undecided_words(row: "RowView", *, is_short: bool = False) -> str:
     """What can be said of a row whose drift cannot be told: the least that would have shown."""
     least = row.drift.detectable
     if least is None or not 0 < least < _ALREADY_SURE:
         return "undecided"
     shown = max(least * 100, 0.01)
-    return f"drift? <{shown:.{1 if shown >= 0.95 else 2}f}%"
+    size = f"{shown:.{0 if shown >= 9.95 else 1 if shown >= 0.95 else 2}f}"
+    return f"no drift >{size}%" if is_short else f"no drift seen above {size} %"
 
 
 def state_words(row: "RowView", sign: str = "±") -> str:

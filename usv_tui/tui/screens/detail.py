@@ -15,8 +15,8 @@ from usv_tui.session.snapshot import RowView
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph, pairs
 from usv_tui.tui.view import Scene, key_of
-from usv_tui.tui.widgets.table import answer_sign, interval_text
-from usv_tui.units import fixed, in_unit, significant, time_unit
+from usv_tui.tui.widgets.cells import answer_sign, interval_text
+from usv_tui.units import fixed, row_unit, scaled, significant, time_text
 
 
 def write(scene: Scene, width: int) -> Sequence[Paragraph]:
@@ -40,12 +40,12 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
 def _figures(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
     """Last window and whole run side by side."""
     look = scene.look
-    unit = time_unit([row.rolling.median_s, row.whole.median_s])
+    unit = row_unit(row.whole.median_s or row.rolling.median_s, digits=5)
     head = f"{'':<15}{f'last {scene.snapshot.window:,}':>16}{'since mark':>16}"
     out: list[Paragraph] = [text.strip([(f" {head}", look.dim)], width, look.base)]
     for column in STATISTICS:
-        both = (column.text(column.pick(row, s), unit, 4) for s in (row.rolling, row.whole))
-        line = f" {column.heading_in(unit.name):<15}" + "".join(f"{words:>16}" for words in both)
+        both = (look.own(column.text(column.pick(row, s), unit)) for s in (row.rolling, row.whole))
+        line = f" {column.head:<15}" + "".join(f"{words:>16}" for words in both)
         out.append(text.strip([(look.own(line), look.base)], width, look.base))
     return out
 
@@ -79,8 +79,7 @@ def _cache(row: RowView) -> str:
     if row.refill:
         parts.append(f"{row.refill:,} untimed before each window")
     if row.here_s is not None and row.alone_s is not None:
-        unit = time_unit([row.alone_s])
-        here, alone = (f"{in_unit(s, unit)} {unit.name}" for s in (row.here_s, row.alone_s))
+        here, alone = (time_text(s) for s in (row.here_s, row.alone_s))
         parts.append(f"before measuring {here} here, {alone} alone")
     return ", ".join(parts)
 
@@ -88,8 +87,10 @@ def _cache(row: RowView) -> str:
 def _rate(row: RowView) -> str:
     if not has_valid_time(row):
         return ""
-    rates = ((c.pick(row, row.rolling), c.heading) for c in RATES)
-    return ", ".join(f"{significant(rate, 4)} {name}" for rate, name in rates if rate is not None)
+    rates = ((c.pick(row, row.rolling), c) for c in RATES)
+    return ", ".join(
+        f"{scaled(rate * c.scale, 4)}{c.heading}" for rate, c in rates if rate is not None
+    )
 
 
 def _ratio(scene: Scene, row: RowView) -> str:

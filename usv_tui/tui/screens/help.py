@@ -16,7 +16,7 @@ STATES: tuple[tuple[str, str], ...] = (
     ("settled ±N%", "Flat, the temperature too: at most N % expected in the next 5 minutes."),
     ("throttled", "The device says that power or heat limits its clock."),
     ("undecided", "Too few samples, or times too unsteady, to tell whether they drift."),
-    ("drift? <N%", "No drift is seen; one below N % could not be told from the noise yet."),
+    ("no drift seen above N %", "One of N % and more would have shown; a smaller one not yet."),
     ("ratio moves", "The rows follow the clock differently: their ratio holds for no one clock."),
     ("failed", "It raised an error; the others go on. Enter shows the traceback."),
     ("stuck", "No sample for a while: it is still inside one call."),
@@ -37,7 +37,7 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
     )
     out: list[Paragraph] = [("Keys", look.strong)]
     out += pairs(scene, [(key.display, key.help) for key in (*LIVE, *REPLAY) if key.help], width)
-    columns = [(column.heading_in(""), column.help) for column in COLUMNS]
+    columns = [(column.heading, column.help) for column in COLUMNS]
     out += [("", look.base), ("Columns", look.strong), *pairs(scene, columns, width)]
     out += [("", look.base), ("Signs", look.strong), *pairs(scene, signs, width)]
     out += [("", look.base), ("States", look.strong), *pairs(scene, STATES, width)]

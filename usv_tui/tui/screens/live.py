@@ -13,7 +13,7 @@ from usv_tui.tui.widgets.chart import GUTTER, Chart
 from usv_tui.tui.widgets.log import Log
 from usv_tui.tui.widgets.strips import HOLD_NS, Strips, drawn, missing_text
 from usv_tui.tui.widgets.table import Table
-from usv_tui.units import duration, in_unit, time_unit
+from usv_tui.units import duration, time_text
 
 ROOMY = 20
 """From so many lines on, the lower pane shows the distribution above the log."""
@@ -92,7 +92,7 @@ class LiveScreen:
 
     def _contents(self, scene: Scene) -> Contents:
         try:
-            return _contents(scene, self.advice.lines_wanted(scene))
+            return _contents(scene, self.table.lines_wanted(scene), self.advice.lines_wanted(scene))
         except Exception as error:  # noqa: BLE001  the parts will say it in their places
             scene.faults.note("layout", error)
             return Contents(len(scene.snapshot.rows), 0, has_missing=False, advice=1)
@@ -167,10 +167,10 @@ class LiveScreen:
         return self._keys[1]
 
 
-def _contents(scene: Scene, advice_lines: int) -> Contents:
+def _contents(scene: Scene, table_lines: int, advice_lines: int) -> Contents:
     snapshot = scene.snapshot
     return Contents(
-        rows=len(scene.view.visible(snapshot)),
+        rows=table_lines,
         quantities=len(drawn(scene)),
         has_missing=bool(missing_text(snapshot)),
         advice=advice_lines,
@@ -187,8 +187,7 @@ def _cursor_title(scene: Scene, axis: TimeAxis, width: int) -> Strip:
     runs: list[text.Run] = [(f" at {since}  ", look.strong)]
     value = chart.value_at(scene, axis, at_ns)
     if row is not None:
-        from_unit = time_unit([value])
-        shown = "no sample" if value is None else f"{in_unit(value, from_unit)} {from_unit.name}"
+        shown = "no sample" if value is None else look.own(time_text(value))
         runs.append(
             (
                 f"{text.clip_middle(scene.name(row), 30, look.glyphs.ellipsis)} {shown}",

@@ -10,13 +10,13 @@ from usv_tui.model import ClockState
 from usv_tui.report.wording.advice import is_idle
 from usv_tui.report.wording.rows import clock_words, cost_words
 from usv_tui.session.desk import ClockDesk
-from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.session.snapshot import Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.keys import LOCK
 from usv_tui.tui.view import Scene
 from usv_tui.tui.widgets import bar
 from usv_tui.tui.widgets.strips import QUANTITIES, value_of
-from usv_tui.units import Unit, fixed, in_unit, percent, time_unit
+from usv_tui.units import fixed, percent, row_unit
 
 NOT_AVAILABLE = "clock control is not available in this session"
 
@@ -170,8 +170,7 @@ class LockDialog:
         before = self._before
         if before is None or not clocks.is_ours:
             return []
-        unit = time_unit([row.rolling.median_s for row in now.rows])
-        head = f" {'since the lock':<28}{f'median {unit.name}':>24}{'std %':>20}"
+        head = f" {'since the lock':<28}{'median':>24}{'std %':>20}"
         out = [text.strip([(head, look.dim)], width, look.base)]
         arrow = look.glyphs.arrow
         clock = [value_of(QUANTITIES[0], s.reading) for s in (before, now)]
@@ -182,7 +181,10 @@ class LockDialog:
             if old is None:
                 continue
             name = text.left(text.clip_middle(scene.name(row), 28, look.glyphs.ellipsis), 28)
-            median = f"{_median(old, unit)} {arrow} {_median(row, unit)}"
+            unit = row_unit(row.rolling.median_s)
+            median = look.own(
+                f"{unit.bare(old.rolling.median_s)} {arrow} {unit.text(row.rolling.median_s)}"
+            )
             std = f"{percent(old.rolling.rel_std)} {arrow} {percent(row.rolling.rel_std)}"
             runs = [(f" {name}", look.base), (f"{median:>24}{std:>20}", look.base)]
             out.append(text.strip(runs, width, look.base))
@@ -192,10 +194,6 @@ class LockDialog:
 def _is_other(before: ClockState, now: ClockState) -> bool:
     """The lock that is in force now was not before."""
     return not before.is_ours or before.locked_mhz != now.locked_mhz
-
-
-def _median(row: RowView, unit: Unit) -> str:
-    return in_unit(row.rolling.median_s, unit)
 
 
 def _slider(supported: Sequence[int], chosen: int, width: int, is_ascii: bool) -> str:

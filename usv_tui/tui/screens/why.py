@@ -65,6 +65,7 @@ def _plots(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
     if len(seconds) < MIN_POINTS:
         return [(f"{name}: no times with a clock reading beside them to plot", look.dim)]
     unit = time_unit([float(np.median(seconds))])
+    shown = look.own(unit.name)
     room = max(4, min(width - GUTTER - 1, 100))
     effect = row.effect
     told = "effect of the clock not told: " + effect.reason
@@ -74,7 +75,7 @@ def _plots(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
             told += f", explains {effect.explained * 100:.0f} % of the variance"
     out: list[Paragraph] = [
         (
-            f"{name}: time ({unit.name}) against clock (MHz); {look.own(look.text(told))}",
+            f"{name}: time ({shown}) against clock (MHz); {look.own(look.text(told))}",
             look.strong,
         )
     ]
@@ -85,7 +86,7 @@ def _plots(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
         out += [
             ("", look.base),
             (
-                f"{name}: the same times at the median clock ({unit.name}), over time (s ago)",
+                f"{name}: the same times at the median clock ({shown}), over time (s ago)",
                 look.strong,
             ),
         ]

@@ -7,7 +7,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from usv_tui.model import ClockHold, RunPhase
-from usv_tui.report.wording.rows import clock_words
+from usv_tui.report.wording.rows import clock_words, common_badges
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.keys import Key
@@ -138,6 +138,7 @@ def _short_condition_items(scene: Scene) -> list[Item]:
     """What must be told even where there is one line only."""
     look, snapshot = scene.look, scene.snapshot
     items: list[Item] = [(8, look.text(_device_name(snapshot)), Style())]
+    items += _common_items(4, scene, Style(bold=True))
     clocks = snapshot.clocks
     is_told = clocks.is_unmet or clocks.hold not in (ClockHold.FREE, ClockHold.UNKNOWN)
     rank, words, _ = _clock_item(1 if is_told else 6, scene)
@@ -150,9 +151,17 @@ def _short_condition_items(scene: Scene) -> list[Item]:
     return items
 
 
+def _common_items(rank: int, scene: Scene, style: Style) -> list[Item]:
+    """What is said of every row."""
+    badges = common_badges(scene.snapshot.rows)
+    words = ", ".join(scene.look.text(badge) for badge in badges)
+    return [(rank, f"all rows: {words}", style)] if badges else []
+
+
 def _condition_items(scene: Scene, width: int) -> list[Item]:
     look, snapshot = scene.look, scene.snapshot
     items: list[Item] = [(1, look.text(_device_name(snapshot)), look.base)]
+    items += _common_items(2, scene, look.warn)
     numbers = numbers_text(snapshot)
     if numbers:
         items.append((4, numbers, look.base))

@@ -347,13 +347,13 @@ def title(scene: Scene, picture: Picture, axis: TimeAxis, width: int) -> Strip:
     glyphs = look.glyphs
     colour = look.of_series(row.name)
     name = text.clip_middle(scene.name(row), max(8, width // 3), glyphs.ellipsis)
-    runs: list[text.Run] = [(f"{glyphs.swatch} ", colour), (name, look.strong)]
+    runs: list[text.Run] = [(f"{look.mark_of_series(row.name)} ", colour), (name, look.strong)]
     if picture.samples == 0:
         runs.append(("  no samples in this stretch", look.dim))
         return text.strip(runs, width, look.base)
     runs.extend(_legend(scene, picture))
     span = "whole run" if scene.view.span_s is None else f"last {span_text(axis.span_s)}"
-    runs.append((f"  {picture.unit.name}, {span}", look.dim))
+    runs.append((f"  {look.own(picture.unit.name)}, {span}", look.dim))
     beyond = [
         f"{count:,} {word} scale"
         for count, word in ((picture.above, "above"), (picture.below, "below"))

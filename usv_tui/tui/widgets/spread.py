@@ -46,12 +46,12 @@ def _title(scene: Scene, values: FloatArray, unit: Unit, width: int) -> Strip:
     assert row is not None
     std = percent(float(np.std(values, ddof=1)) / float(np.median(values)))
     runs: list[text.Run] = [
-        (f" {look.glyphs.swatch} ", look.of_series(row.name)),
+        (f" {look.mark_of_series(row.name)} ", look.of_series(row.name)),
         (
             text.clip_middle(scene.name(row), max(8, width // 2), look.glyphs.ellipsis),
             look.strong,
         ),
-        (f"  distribution, {unit.name}  last {len(values):,}  std {std} %", look.dim),
+        (f"  distribution, {look.own(unit.name)}  last {len(values):,}  std {std} %", look.dim),
     ]
     return text.strip(runs, width, look.base)
 
