@@ -72,6 +72,12 @@ def row_medians(values: FloatArray) -> FloatArray:
     return np.asarray((ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2, np.float64)
 
 
+def sd(values: FloatArray, freedom: int = 1) -> float:
+    """Standard deviation, as `numpy.std` gives it; several times quicker on short arrays."""
+    x = values - float(values.sum()) / values.size
+    return math.sqrt(float(x @ x) / (values.size - freedom))
+
+
 def madn(values: FloatArray) -> float:
     """1.4826 x median absolute deviation; 0 for an empty array."""
     if values.size == 0:

@@ -23,7 +23,9 @@ from usv_tui.stats.basics import (
     local_clip,
     median,
     row_medians,
+    sd,
 )
+from usv_tui.stats.inputs import position
 from usv_tui.stats.reading_noise import (
     NOISY,
     Instrument,
@@ -178,9 +180,10 @@ def find_lag(rows: Sequence[RowTrace], clock: ClockTrace) -> float:
     # Four points a bin, so that a bin's mean of the interpolated clock is one.
     points = (np.arange(bins * 4) + 0.5) * (_LAG_BIN_S / 4)
     best, best_lag = _MIN_CORRELATION, DEFAULT_LAG_S
+    quarter = np.full(4, 0.25)
     for lag in _LAGS_S:
-        f = np.interp(points + lag, t, log_f).reshape(bins, 4).mean(axis=1)[usable]
-        f = f - f.mean()
+        f = (np.interp(points + lag, t, log_f).reshape(bins, 4) @ quarter)[usable]
+        f -= float(f.sum()) / f.size
         power = float(f @ f) * size
         correlation = -float(f @ y) / math.sqrt(power) if power > 0 else 0.0
         if correlation > best:
@@ -192,16 +195,23 @@ def _equal_weight_bins(rows: Sequence[RowTrace], start: int, bins: int) -> Float
     """Mean over rows of each row's centred bin means; NaN where a row has none."""
     total = np.zeros(bins)
     for row in rows:
-        at = ((row.t_ns - start) // int(_LAG_BIN_S * NS_PER_S)).astype(np.int64)
-        inside = (at >= 0) & (at < bins)
-        counts = np.bincount(at[inside], minlength=bins)
-        sums = np.bincount(at[inside], weights=row.log_t[inside], minlength=bins)
+        counts, sums = _binned_sums(row.t_ns, row.log_t, start, int(_LAG_BIN_S * NS_PER_S), bins)
         held = counts > 0
         if not held.any():
             continue
         means = np.where(held, sums / np.maximum(counts, 1), math.nan)
         total += means - means[held].mean()
     return total / len(rows)
+
+
+def _binned_sums(
+    t_ns: IntArray, values: FloatArray, start: int, width: int, bins: int
+) -> tuple[IntArray, FloatArray]:
+    """How many of the samples (in order of time) lie in each bin, and their sum."""
+    inside = slice(position(t_ns, start), position(t_ns, start + bins * width))
+    at = (t_ns[inside] - start) // width
+    sums = np.bincount(at, weights=values[inside], minlength=bins)
+    return np.asarray(np.bincount(at, minlength=bins), np.int64), np.asarray(sums, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +294,8 @@ def _spreads(row: RowTrace) -> _Spreads:
         return _Spreads(row.log_t, row.t_ns, row.window_s, None, 0.0, 0.0, 0.0)
     x = local_clip(row.log_t)
     floor = _quick_noise(np.diff(x))
-    total, clipped = float(row.log_t.std(ddof=1)), float(x.std(ddof=1))
-    cut = float((row.log_t - x).var())
+    total, clipped = sd(row.log_t), sd(x)
+    cut = sd(row.log_t - x, 0) ** 2
     return _Spreads(x, row.t_ns, row.window_s, total, clipped, floor, cut)
 
 
@@ -326,16 +336,13 @@ def _bin(rows: Sequence[_Spreads], clock: ClockTrace, lag_s: float) -> _Binned:
     for i, row in enumerate(rows):
         if row.t_ns.size < MIN_BINS or bins == 0:
             continue
-        at = ((row.t_ns - start) // width).astype(np.int64)
-        inside = (at >= 0) & (at < bins)
-        counts = np.bincount(at[inside], minlength=bins)
-        sums = np.bincount(at[inside], weights=row.x[inside], minlength=bins)
+        counts, sums = _binned_sums(row.t_ns, row.x, start, width, bins)
         y[i] = sums / np.maximum(counts, 1)
         weight[i] = counts > 0
         white[i] = row.floor**2 / max(float(counts[counts > 0].mean()) if counts.any() else 1, 1)
         if row.window_s > _LONG_S:
             own = _clock_over(row, t_clock, log_f)
-            sums = np.bincount(at[inside], weights=own[inside], minlength=bins)
+            _, sums = _binned_sums(row.t_ns, own, start, width, bins)
             met[i] = np.where(counts > 0, sums / np.maximum(counts, 1), f)
             variance[i] = float(own.var())
     has_fast = bins > _HIGH_PASS and _bin_spread(_high_pass(f[None, :])[0]) >= spread_gate(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from usv_tui.stats.basics import MAD_TO_SD, FloatArray, IntArray, median, usable
+from usv_tui.stats.basics import MAD_TO_SD, FloatArray, IntArray, median, sd, usable
 
 MIN_SPREAD = 3
 """Fewest samples for a spread."""
@@ -70,7 +70,7 @@ def summary(values: FloatArray) -> Stats:
         return Stats()
     middle = _sorted_quantile(x, 0.5)
     # Rounding can push a mean of equal values past them.
-    mean = min(max(float(x.mean()), float(x[0])), float(x[-1]))
+    mean = min(max(float(x.sum()) / n, float(x[0])), float(x[-1]))
     q1, q3 = _sorted_quantile(x, 0.25), _sorted_quantile(x, 0.75)
     severe = 0
     if n >= MIN_FENCE:
@@ -81,7 +81,7 @@ def summary(values: FloatArray) -> Stats:
         n=n,
         median_s=middle,
         mean_s=mean,
-        std_s=float(x.std(ddof=1)) if spread else None,
+        std_s=sd(x) if spread else None,
         madn_s=MAD_TO_SD * median(np.abs(x - middle)) if spread else None,
         p25_s=q1 if n >= MIN_FENCE else None,
         p75_s=q3 if n >= MIN_FENCE else None,

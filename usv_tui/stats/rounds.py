@@ -1,6 +1,5 @@
 """Feeds the paired ratios: finds the rounds that two rows share, as they are completed."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -190,12 +189,15 @@ def _means(row: RowData, first: int, last: int, epoch_ns: int, shared: _Shared) 
     found = shared.means.get((row.bench, first))
     if found is None:
         a = max(position(row.rounds, first), position(row.t_ns, epoch_ns))
-        good = (row.flags[a:] & int(EXCLUDED)) == 0
-        good &= (row.window_ns[a:] > 0) & (row.inner[a:] > 0)
-        window, inner = np.where(good, row.window_ns[a:], 1), np.where(good, row.inner[a:], 1)
-        values = np.where(good, np.log(window / (inner * NS_PER_S)), math.nan)
-        rounds = row.rounds[a:].astype(np.int64)
-        kept, values = round_means(rounds, values)
-        found = _Part(kept, values, row.t_ns[a:][np.searchsorted(rounds, kept)])
+        window, inner, rounds = row.window_ns[a:], row.inner[a:], row.rounds[a:]
+        t_ns = row.t_ns[a:]
+        good = ((row.flags[a:] & int(EXCLUDED)) == 0) & (window > 0) & (inner > 0)
+        if not good.all():
+            window, inner, rounds = window[good], inner[good], rounds[good]
+        values = np.log(window / (inner * NS_PER_S))
+        kept, values = round_means(rounds.astype(np.int64), values)
+        if kept.size < t_ns.size:
+            t_ns = t_ns[np.searchsorted(row.rounds[a:], kept)]
+        found = _Part(kept, values, t_ns)
         shared.means[row.bench, first] = found
     return found.only(slice(position(found.rounds, last)))

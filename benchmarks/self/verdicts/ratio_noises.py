@@ -171,6 +171,39 @@ def sticky(dwell: int) -> Family:
     return correlated(lambda r, n: np.log(noise.sticky(r, n, 0.003, dwell)), 0.003)
 
 
+def fractional(hurst: float, sd: float = 0.01, white: float = 0.0) -> Family:
+    """Fractional Gaussian noise: a long memory whose spectrum is no exact power."""
+
+    def path(rng: Generator, n: int) -> np.ndarray:
+        lags = np.arange(n + 1.0)
+        powers = [np.abs(lags + step) ** (2 * hurst) for step in (1, 0, -1)]
+        half = 0.5 * (powers[0] - 2 * powers[1] + powers[2])
+        spectrum = np.fft.fft(np.concatenate([half, half[-2:0:-1]])).real
+        waves = rng.standard_normal(2 * n) + 1j * rng.standard_normal(2 * n)
+        return sd * np.fft.fft(np.sqrt(np.maximum(spectrum, 0) / (2 * n)) * waves).real[:n]
+
+    return correlated(path, white)
+
+
+def moving_mean(rng: Generator, n: int, size: int) -> np.ndarray:
+    """What a sensor that averages over `size` rounds would make of independent noise."""
+    mean = np.convolve(rng.standard_normal(n + size - 1), np.full(size, 1 / size), "valid")
+    return 0.01 * math.sqrt(size) * mean
+
+
+def pareto_modes(rng: Generator, n: int) -> np.ndarray:
+    """Two levels 3 % apart, kept for times of which some are very long."""
+    dwells = np.ceil(15 * (1 + rng.pareto(1.5, n))).astype(int)
+    switches = np.searchsorted(np.cumsum(dwells), int(rng.integers(20 * n)) + np.arange(n))
+    return 0.03 * (switches % 2 - 0.5)
+
+
+def straggling(rng: Generator, n: int) -> np.ndarray:
+    """2 % of the calls take longer by a lognormal factor."""
+    late = rng.random(n) < 0.02
+    return noise.iid(rng, n, 0.004) * np.where(late, 1 + rng.lognormal(-2, 1, n), 1.0)
+
+
 TUNED_ON = {
     "iid 0.3 %": still(lambda r, n: noise.iid(r, n, 0.003)),
     "iid 3 %": still(lambda r, n: noise.iid(r, n, 0.03)),
@@ -216,10 +249,6 @@ TUNED_ON = {
     "exponents .3 apart, sawtooth 4 s": clocked(sawtooth(400), 0.3),
     "exponents .7 apart, sawtooth 9 s": clocked(sawtooth(900), 0.7),
     "exponents .6 apart, cap moves": clocked(lambda r, n: steps(r, n, 150, 0.02), 0.6),
-}
-"""Families that were looked at while thresholds were chosen."""
-
-HELD_OUT = {
     "Student t, 5": still(lambda r, n: np.exp(0.003 * r.standard_t(5, n))),
     "tick 0.2 us on 9 us": ticked(0.2e-6, 9e-6),
     "AR .8": correlated(ar(0.8)),
@@ -238,5 +267,37 @@ HELD_OUT = {
     "exponents .7 apart, sawtooth 6 s": clocked(sawtooth(600), 0.7),
     "exponents .8 apart, dither": clocked(ou(80, 0.015), 0.8),
     "exponents .4 apart, cap moves": clocked(lambda r, n: steps(r, n, 200, 0.02), 0.4),
+}
+"""Families that were looked at while thresholds were chosen."""
+
+HELD_OUT = {
+    "2 % lognormal stragglers": still(straggling),
+    "tick 0.3 us on 7 us": ticked(0.3e-6, 7e-6),
+    "AR .93": correlated(ar(0.93)),
+    "mean of 30": correlated(lambda r, n: moving_mean(r, n, 30)),
+    "AR .6 and AR .98": correlated(lambda r, n: ar(0.6, 0.007)(r, n) + ar(0.98, 0.005)(r, n)),
+    "Hurst 0.7": fractional(0.7),
+    "Hurst 0.8 under white": fractional(0.8, 0.004, 0.004),
+    "Hurst 0.85": fractional(0.85),
+    "Hurst 0.95": fractional(0.95),
+    "Hurst 0.95 under white": fractional(0.95, 0.004, 0.003),
+    "1/f^0.5": pink(0.5),
+    "1/f^0.85 under white": pink(0.85, 0.005, 0.004),
+    "1/f^1.1": pink(1.1),
+    "1/f^1.7": pink(1.7),
+    "wander of 2 s": correlated(ou(200)),
+    "wander of 8 s, 0.7 %": correlated(ou(800, 0.007), 0.003),
+    "wanders of 0.2, 2 and 20 s": correlated(
+        lambda r, n: sum(ou(t, 0.004)(r, n) for t in (20, 200, 2000)), 0.002
+    ),
+    "swing of 3 s": correlated(lambda r, n: 0.25 * triangle(300)(r, n), 0.003),
+    "sticky 130": sticky(130),
+    "telegraph 40, 2 %": telegraph(40, 0.02),
+    "telegraph 110, 5 %": telegraph(110, 0.05),
+    "modes kept for Pareto times": correlated(pareto_modes, 0.003),
+    "1.5 % at half of the run": changed(1 / 2, 0.015),
+    "exponents .35 apart, wander of 2 s": clocked(ou(200, 0.015), 0.35),
+    "exponents .5 apart, cap moves every 1.7 s": clocked(lambda r, n: steps(r, n, 170, 0.02), 0.5),
+    "exponents .6 apart, triangle 5 s": clocked(triangle(500), 0.6),
 }
 """Families that were made when the thresholds stood, and changed none."""

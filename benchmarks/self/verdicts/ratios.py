@@ -35,7 +35,13 @@ def ratio_noise(size: Size) -> None:
         head = [
             f"{n} rounds: {what}"
             for n in (1000, LONGEST)
-            for what in ("given", "covers the rounds so far", "covers the long run", "±")
+            for what in (
+                "given",
+                "covers the rounds so far",
+                "given and misses them, of all runs",
+                "covers the long run",
+                "±",
+            )
         ]
         table(("noise", *head), one)
         print(
@@ -72,7 +78,8 @@ def one_look(family: Family, k: int, runs: int) -> list[str]:
             widths.append(pairs.half_width(r) or math.nan)
         given = len(widths)
         width = f"{100 * float(np.median(widths)):.3f} %" if widths else "-"
-        cells += [percent(given, runs, 0), wilson(so_far, given), wilson(long_run, given), width]
+        cells += [percent(given, runs, 0), wilson(so_far, given), wilson(given - so_far, runs)]
+        cells += [wilson(long_run, given), width]
     return cells
 
 
