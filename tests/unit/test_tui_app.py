@@ -244,11 +244,12 @@ def test_zoom_columns_and_panes_go_round():
             assert view.span_s == 60
 
             seen = []
-            for _ in range(3):
+            for _ in range(12):
                 await pilot.press("v", "tab")
                 app.frame()
                 seen.append((view.columns, view.pane))
             assert seen[-1] == ("window", "log")
+            assert {pane for _, pane in seen} == {"log", "output", "spread", "setup"}
 
     run(main())
 
@@ -276,6 +277,58 @@ def test_enter_shows_the_traceback_of_a_failed_row():
             assert app.is_running
 
     run(main())
+
+
+def test_events_and_what_the_code_printed_are_two_panes():
+    """A chatty benchmark does not push the events away; each pane says what the other holds."""
+
+    async def main():
+        async with running(size=(160, 45)) as (app, _, pilot):
+            assert shows(app, "events 4  output 1  tab: the other")
+            assert not shows(app, "compiling with max-autotune")
+            await pilot.press("tab")
+            assert shows(app, "compiling with max-autotune")
+            assert not shows(app, "warm-up done")
+
+    run(main())
+
+
+def test_help_begins_with_what_is_on_the_screen():
+    """Every badge and state of this run, with its rows, stands before all others."""
+
+    async def main():
+        controller = fake.session()
+        given = controller.store.given
+        odd = replace(given.rows[2], badges=("CPU-bound", "3 stragglers"))
+        controller.store.given = replace(given, rows=(*given.rows[:2], odd, *given.rows[3:]))
+        async with running(controller, size=(160, 120)) as (app, _, pilot):
+            await pilot.press("question_mark")
+            shown = screen(app)
+            head = shown[: shown.index(" Keys")]
+            for words in ("CPU-bound", "stragglers", "On matmul[n=2048].", "steady", "all rows."):
+                assert words in head
+
+    run(main())
+
+
+def test_every_badge_has_its_sentence_in_the_help():
+    """No word on a row is without an explanation."""
+    from usv_tui.diagnosis.vocabulary import BADGES
+    from usv_tui.report.wording.codes import badge_words
+
+    assert [badge for badge in BADGES.values() if not badge_words(badge)] == []
+
+
+def test_the_environment_reads_as_words():
+    """No braces, quotes, None or True of Python's."""
+    from usv_tui.tui.widgets.setup import facts
+
+    environment = {"packages": {"torch": "2.8", "usv": None}, "flags": [True, "x"], "none": {}}
+    found = dict(facts(fake.snapshot(environment=environment)))
+
+    assert found["packages"] == "torch 2.8, usv unknown"
+    assert found["flags"] == "yes, x"
+    assert found["none"] == "none"
 
 
 def test_help_explains_every_column_and_every_key():
@@ -883,7 +936,7 @@ def test_news_reach_who_looks_elsewhere():
                 app.frame()
             rung = [words for words in heard if "\a" in words]
             assert len(rung) == 1
-            assert rung[0].startswith("\a\x1b]9;usv-tui bench.py: at 1500 MHz")
+            assert rung[0].startswith("\a\x1b]9;usv-tui bench.py: lock at 1500 MHz")
             assert rung[0].endswith("\x07")
 
     run(main())

@@ -256,7 +256,28 @@ def test_the_whole_run_is_shown_in_round_spans():
     """`all` holds the run and changes its span in steps, so that it does not creep."""
     spans = [TimeAxis(t * S, 0, None, 100).span_s for t in (1, 10, 11, 59, 61, 299, 3601, 10**6)]
 
-    assert spans == [10, 10, 30, 60, 120, 300, 7200, 12 * 86400]
+    assert spans == [5, 10, 30, 60, 120, 300, 7200, 12 * 86400]
+
+
+def test_the_first_minute_spans_the_time_elapsed():
+    """Of a young run the chart shows its whole life, in steps, and no empty half."""
+    spans = [TimeAxis(t * S, 0, 60, 100).span_s for t in (1, 6, 11, 29, 31, 61, 1000)]
+
+    assert spans == [5, 10, 30, 30, 60, 60, 60]
+
+
+def test_a_distribution_takes_the_whole_width():
+    """Its bars reach both ends, in no more bins than the samples bear out."""
+    from usv_tui.tui.widgets import spread
+
+    values = 1e-4 * (1 + 0.01 * np.sin(np.arange(400)))
+    made = scene(np.linspace(-9, -1, 400), values)
+    for width in (40, 97, 160):
+        lines = [line.text for line in spread.lines(made, width, 12)][1:-1]
+
+        bottom = lines[-1][1 : width - 1]
+        assert bottom[0] != " "
+        assert bottom[-1] != " "
 
 
 # -- columns

@@ -37,7 +37,7 @@ from usv_tui.tui.view import (
     key_of,
 )
 from usv_tui.tui.widgets.columns import quantiles
-from usv_tui.tui.widgets.log import scroll
+from usv_tui.tui.widgets.log import is_of_output, scroll
 from usv_tui.units import time_text
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class Presenter:
             self._store, self.live = self._controller.store, LiveScreen()
         self._ended_ns = (self._ended_ns or now_ns) if self.has_ended else None
         if not self._has_swept and self._controller.store.steps():
-            self._has_swept, self.view.pane = True, PANES[-1]
+            self._has_swept, self.view.pane = True, "sweep"
 
     def lines(self, now_ns: int, width: int, height: int) -> list[Line]:
         """The whole screen, from the last snapshot."""
@@ -370,7 +370,10 @@ class Presenter:
     def do_next_pane(self, _now_ns: int) -> None:
         """What the lower pane shows."""
         self.view.log_end = None
-        panes = PANES if self._controller.store.steps() else PANES[:-1]
+        lacking = set() if self._controller.store.steps() else {"sweep"}
+        if all(line.kind != "out" for line in self.shown.log):
+            lacking.add("output")
+        panes = tuple(pane for pane in PANES if pane not in lacking)
         self.view.pane = _next(panes, self.view.pane if self.view.pane in panes else panes[0])
 
     def do_filter(self, _now_ns: int) -> None:
@@ -379,7 +382,8 @@ class Presenter:
 
     def do_log_up(self, now_ns: int) -> None:
         """Back in the log."""
-        self.view.pane = PANES[0]
+        if not is_of_output(self.scene(now_ns)):
+            self.view.pane = PANES[0]
         scroll(self.scene(now_ns), -max(1, self._log_height - 1))
 
     def do_log_down(self, now_ns: int) -> None:

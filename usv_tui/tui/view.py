@@ -21,9 +21,9 @@ SPANS_S: tuple[int | None, ...] = (10, 60, 300, None)
 """The zoom steps; None is the whole run."""
 WINDOWS = (100, 300, 1000, 3000, 10_000)
 """Rolling windows to choose from, in samples."""
-PANES = ("log", "spread", "setup", "sweep")
+PANES = ("log", "output", "spread", "setup", "sweep")
 """What the lower pane can show."""
-_WHOLE_SPANS_S = (10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
+_WHOLE_SPANS_S = (5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
 
 
 def key_of(row: RowView, snapshot: Snapshot) -> str:
@@ -98,7 +98,8 @@ class TimeAxis:
     def __init__(self, now_ns: int, start_ns: int, span_s: int | None, columns: int) -> None:
         self.columns = max(2, columns)
         """Dot columns: two a cell."""
-        self.span_s = span_s if span_s is not None else _whole_span_s(now_ns - start_ns)
+        whole_s = _whole_span_s(now_ns - start_ns)
+        self.span_s = whole_s if span_s is None else min(span_s, whole_s)
         self.step_ns = max(1, self.span_s * 1_000_000_000 // self.columns)
         self.to_ns = -(-now_ns // self.step_ns) * self.step_ns
         self.from_ns = self.to_ns - self.columns * self.step_ns

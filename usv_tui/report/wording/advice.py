@@ -84,7 +84,8 @@ def advice_text(advice: Advice, names: Mapping[int, str] | None = None) -> Advic
 def short_text(advice: Advice) -> str:
     """What fits behind the verdict on its own line."""
     if advice.lock_mhz is not None:
-        at = f"at {advice.lock_mhz} MHz{_behind(', ', _gain(advice))}"
+        lock = "" if advice.verdict is Verdict.LOCK else "lock "
+        at = f"{lock}at {advice.lock_mhz} MHz{_behind(', ', _gain(advice))}"
         return (
             f"not worth it {at}{_behind(', ', _cost(advice.evidence))}" if is_idle(advice) else at
         )

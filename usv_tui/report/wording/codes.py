@@ -7,7 +7,7 @@ meaning, and one that is no longer said stays explained.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from usv_tui.diagnosis.vocabulary import DISBELIEVED
+from usv_tui.diagnosis.vocabulary import BADGES, DISBELIEVED
 
 
 class Code(NamedTuple):
@@ -115,6 +115,29 @@ CODES: Mapping[str, Code] = {
     "asynchronous-library": Code("a library that returns early is loaded", "wait in the callable"),
 }
 """All of them."""
+MORE_BADGES: Mapping[str, str] = {
+    "ratio moves": "the rows follow the clock differently: their ratio holds for no one clock",
+    "stragglers": "samples far outside the bulk, which make most of the spread",
+    "check": CODES["check"].meaning,
+    "wrong result": CODES["wrong-result"].meaning,
+    "stale result": CODES["stale-result"].meaning,
+}
+"""Badges that no finding of this vocabulary gives."""
+
+
+def badge_words(badge: str) -> str:
+    """What a badge says of its row, and what to do; empty for an unknown one."""
+    found = next((c for name, word in BADGES.items() if word == badge and (c := _code(name))), None)
+    if found is not None:
+        remedy = "" if found.remedy == "nothing" else f"; {found.remedy}"
+        return f"{found.meaning}{remedy}"
+    return next((words for word, words in MORE_BADGES.items() if badge.endswith(word)), "")
+
+
+def _code(name: str) -> Code | None:
+    return CODES.get(code_of(name))
+
+
 NOT_BELIEVABLE = frozenset(
     {*map(code_of, DISBELIEVED), "check", "wrong-result", "stale-result"}
     | {"baseline-not-believable"}

@@ -21,6 +21,9 @@ Line = tuple[Strip, ...]
 """A line of the screen: strips side by side."""
 
 
+PANE_LINES = {"spread": spread.lines, "setup": setup.lines, "sweep": sweep.lines}
+
+
 class LiveScreen:
     """Draws the main screen; its panes keep what must stand still between frames."""
 
@@ -137,12 +140,9 @@ class LiveScreen:
         )
 
     def _draw_pane(self, scene: Scene, width: int, height: int) -> list[Strip]:
-        if scene.view.pane == PANES[1] and height >= 4:
-            return spread.lines(scene, width, height)
-        if scene.view.pane == PANES[2] and height >= 4:
-            return setup.lines(scene, width, height)
-        if scene.view.pane == PANES[3] and height >= 4:
-            return sweep.lines(scene, width, height)
+        draw = PANE_LINES.get(scene.view.pane)
+        if draw is not None and height >= 4:
+            return draw(scene, width, height)
         row = scene.row
         is_told = row is not None and row.rolling.n >= 3
         if scene.view.log_end is None and height >= ROOMY and is_told:

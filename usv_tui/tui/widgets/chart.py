@@ -29,6 +29,8 @@ LIMIT = 6000
 """Samples that are drawn one by one; beyond it, bins are drawn."""
 CROWDED = 5.0
 """Samples an occupied cell, beyond which shades tell more than dots."""
+KEPT = 0.6
+"""Below this part of its limit another style gives way again."""
 WIDEST_MEDIAN = 101
 BINS_A_POINT = 9
 """Bins whose medians make one point of the line, where bins are drawn."""
@@ -49,6 +51,8 @@ class Picture:
     below: int = 0
     median_of: int = 0
     """Samples behind one point of the median; 0 without one."""
+    crowded: float = CROWDED
+    """Samples an occupied cell, beyond which shades are drawn."""
     is_shaded: bool = False
     is_binned: bool = False
     samples: int = 0
@@ -71,7 +75,8 @@ class Chart:
     """Draws the selected row; keeps each row's value axis so that it stands still."""
 
     def __init__(self) -> None:
-        self._scales: dict[tuple[int, int], Scale] = {}
+        self._scales: dict[tuple[int, int | None], Scale] = {}
+        self._manners: dict[tuple[int, int | None], str] = {}
         self._cache = RowCache()
         self._styles: tuple[object, tuple[Style, ...]] = (None, ())
 
@@ -86,7 +91,7 @@ class Chart:
         scale = Scale()
         if row is not None:
             scale = self._scales.setdefault(
-                (row.bench, axis.span_s), Scale(least_part=2e-3, bottom=0.0)
+                (row.bench, scene.view.span_s), Scale(least_part=2e-3, bottom=0.0)
             )
             self._draw(scene, row, axis, raster, scale, picture)
             picture.unit = _axis_unit(scale, picture.unit)
@@ -119,11 +124,17 @@ class Chart:
         picture: Picture,
     ) -> None:
         bins = scene.store.bins(row.bench, axis.from_ns, axis.to_ns)
-        if int(bins.n.sum()) > LIMIT:
+        key = (row.bench, scene.view.span_s)
+        before = self._manners.get(key, "")
+        # What it was drawn as it stays, until it is clearly the other: a chart has one style.
+        if int(bins.n.sum()) > LIMIT * (KEPT if before == "range" else 1):
+            self._manners[key] = "range"
             _draw_bins(scene, bins, axis, raster, scale, picture)
             return
         series = scene.store.series(row.bench, axis.from_ns, axis.to_ns, 4 * LIMIT)
+        picture.crowded = CROWDED * (KEPT if before == "shades" else 1)
         _draw_samples(scene, _usable(series), axis, raster, scale, picture)
+        self._manners[key] = "shades" if picture.is_shaded else "dots"
 
 
 def _usable(series: Series) -> _Points:
@@ -186,9 +197,10 @@ def _draw_cloud(
         return
     counts = raster.counts(x, y)
     occupied = int(np.count_nonzero(counts))
-    if occupied and len(x) / occupied > CROWDED:
+    if occupied and len(x) / occupied > picture.crowded:
         picture.is_shaded = True
         _draw_shades(scene, counts, raster)
+        raster.owner[(counts > 0) & (raster.counts(x[~excluded], y[~excluded]) == 0)] = _DIM
         return
     raster.dots(x[excluded], y[excluded], _DIM)
     raster.dots(x[~excluded], y[~excluded], _SERIES)
@@ -412,7 +424,7 @@ def time_axis(scene: Scene, axis: TimeAxis, width: int) -> Strip:
     row = scene.row
     if row is not None:
         for at, label in scene.store.changes(row.bench, axis.from_ns, axis.to_ns):
-            _place(cells, axis.cell_of(at), f"{look.glyphs.pointer}{look.own(label)}")
+            _place(cells, axis.cell_of(at), f"{look.glyphs.pointer}step {look.own(label)}")
     for gap in scene.store.gaps(axis.from_ns, axis.to_ns):
         first, last = max(0, axis.cell_of(gap[0])), axis.cell_of(gap[1])
         if last - first >= 6:

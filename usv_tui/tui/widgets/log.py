@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from itertools import islice
 
 from rich.style import Style
 from textual.strip import Strip
@@ -11,6 +12,8 @@ from usv_tui.tui import text
 from usv_tui.tui.look import Look
 from usv_tui.tui.view import Scene
 
+TITLED = 4
+"""From so many lines on it is said whether these are the events or the output."""
 _SIGNS = {"warn": "!", "error": "x", "mark": "^", "out": "|"}
 
 
@@ -23,7 +26,12 @@ class Log:
         self._look: Look | None = None
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Strip]:
-        """`height` lines; the last one tells of newer ones while scrolled."""
+        """`height` lines of events, or of output; the last one tells of newer ones."""
+        if height < TITLED:
+            return self._lines(scene, width, height)
+        return [_title(scene, width), *self._lines(scene, width, height - 1)]
+
+    def _lines(self, scene: Scene, width: int, height: int) -> list[Strip]:
         look, snapshot = scene.look, scene.snapshot
         if look is not self._look:
             self._look, self._known = look, {}
@@ -33,8 +41,9 @@ class Log:
         shown_until = end if is_scrolled and end is not None else snapshot.log_total
         body = height - 1 if is_scrolled else height
         stop = max(0, shown_until - first_number)
-        start = max(0, stop - body)
-        shown = snapshot.log[start:stop]
+        is_wanted = (lambda kind: kind == "out") if is_of_output(scene) else _is_event
+        fitting = (line for line in reversed(snapshot.log[:stop]) if is_wanted(line.kind))
+        shown = [*islice(fitting, body)][::-1]
         out = [self._line(line, snapshot, width) for line in shown]
         out = text.exactly(out, width, body, look.base)
         if is_scrolled:
@@ -70,6 +79,30 @@ class Log:
     def _forget(self) -> None:
         if len(self._known) > 1000:
             self._known.clear()
+
+
+def is_of_output(scene: Scene) -> bool:
+    """The user looks at what the code printed, not at the events."""
+    return scene.view.pane == "output"
+
+
+def _is_event(kind: str) -> bool:
+    return kind != "out"
+
+
+def _title(scene: Scene, width: int) -> Strip:
+    """Which of the two it is, and how much there is of the other."""
+    look, output = scene.look, sum(line.kind == "out" for line in scene.snapshot.log)
+    counts = {"events": len(scene.snapshot.log) - output, "output": output}
+    shown = "output" if is_of_output(scene) else "events"
+    runs: list[text.Run] = [(" ", look.base)]
+    for name, n in counts.items():
+        style = look.strong if name == shown else look.dim
+        told = f" {n:,}" if n else " none"
+        runs.append((f"{name}{told}  ", style))
+    hint = "tab: the other" if shown == "events" and output else ""
+    runs.append((hint, look.dim))
+    return text.strip(runs, width, look.base)
 
 
 def scroll(scene: Scene, lines: int) -> None:

@@ -1,11 +1,15 @@
 """What is measured with what: nothing about a run's conditions is left to guess."""
 
+from collections.abc import Mapping
+
 from textual.strip import Strip
 
 from usv_tui.session.snapshot import Snapshot
 from usv_tui.tui import text
 from usv_tui.tui.view import Scene
 from usv_tui.units import bytes_text
+
+_FEW_WORDS = {"None": "unknown", "True": "yes", "False": "no"}
 
 
 def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -29,8 +33,17 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     most = "" if config.max_time_s is None else f", of the run {config.max_time_s:g} s"
     out.append(("time limit", f"of an import, set-up or call {config.row_timeout_s:g} s{most}"))
     out.extend((item.word, f"{item.name}: {item.reason}") for item in snapshot.skipped)
-    out.extend((key, str(value)) for key, value in snapshot.environment.items())
+    out.extend((key, _words(value)) for key, value in snapshot.environment.items())
     return out
+
+
+def _words(value: object) -> str:
+    """A value as text, whatever it holds, and never as a literal of Python's."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_words(item)}".strip() for key, item in value.items()) or "none"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(_words, value)) or "none"
+    return _FEW_WORDS.get(repr(value), str(value))
 
 
 def _device_text(snapshot: Snapshot) -> str:
