@@ -271,7 +271,7 @@ def test_a_distribution_takes_the_whole_width():
     from usv_tui.tui.widgets import spread
 
     values = 1e-4 * (1 + 0.01 * np.sin(np.arange(400)))
-    made = scene(np.linspace(-9, -1, 400), values)
+    made = scene(np.linspace(1, 9, 400), values)
     for width in (40, 97, 160):
         lines = [line.text for line in spread.lines(made, width, 12)][1:-1]
 
