@@ -400,12 +400,14 @@ def snapshot(**changes):
     return replace(made, **changes)
 
 
-def session(seconds=120.0, rate_hz=10.0, names=NAMES, has_sensors=True, **changes):
+def session(
+    seconds=120.0, rate_hz=10.0, names=NAMES, has_sensors=True, medians=MEDIANS_S, **changes
+):
     """A controller over a whole synthetic session, looked at at its end."""
     changes.setdefault("rows", rows(names))
     store = FakeStore(
         given=snapshot(**changes),
-        tracks=tracks(seconds, rate_hz, names),
+        tracks=tracks(seconds, rate_hz, names, medians),
         sensors=sensors(seconds) if has_sensors else {},
         mark_list=[(START_NS + int(seconds / 2) * S, "mark 1")],
     )

@@ -209,6 +209,35 @@ def many():
     return controller
 
 
+def sizes():
+    """Three kernels at four sizes: flash wins the large ones, naive the small ones."""
+    sizes, kinds = (128, 512, 2048, 8192), ("naive", "math", "flash")
+    names = tuple(f"attention[seq={n},kind={k}]" for n in sizes for k in kinds)
+    times_s = [
+        (c + f * (n / 1000) ** p) * 1e-6
+        for n in sizes
+        for c, f, p in ((8, 160, 2), (20, 60, 1.9), (30, 18, 1.6))
+    ]
+    controller = fake.session(names=names, reading=reading(), medians=times_s)
+    given = controller.store.given
+    rows = []
+    for index, row in enumerate(given.rows):
+        base = given.rows[index - index % 3]
+        value = times_s[index] / times_s[base.bench]
+        answer = Answer.FASTER if value < 1 else Answer.SLOWER
+        ratio = None if row is base else fake.ratio(value, 0.002 * value, answer)
+        rows.append(
+            replace(
+                row,
+                ratio=ratio,
+                is_baseline=row is base,
+                baseline_name="" if row is base else base.name,
+            )
+        )
+    controller.store.given = replace(given, rows=tuple(rows))
+    return controller
+
+
 STATES = {
     f.__name__: f
     for f in (
@@ -222,6 +251,7 @@ STATES = {
         paused,
         no_telemetry,
         many,
+        sizes,
     )
 }
 SCREENS = [(state, size) for state in STATES for size in ((80, 24), (120, 40))]
@@ -298,8 +328,8 @@ def test_the_main_screen(state, size):
         ("spread", ["tab", "tab"]),
         ("setup", ["tab", "tab", "tab"]),
         ("filter", ["slash", *"mat"]),
-        ("whole", ["v"]),
-        ("tails", ["v", "v"]),
+        ("whole", ["c"]),
+        ("tails", ["c", "c"]),
         ("zoom", ["z", "z"]),
         ("cursor", ["n"]),
     ],
@@ -307,6 +337,13 @@ def test_the_main_screen(state, size):
 def test_what_keys_show(name, keys):
     """Pages and panes behind the keys."""
     check(f"key_{name}_100x30", picture(running(), (100, 30), keys))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 45)], ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize(("name", "keys"), [("pivot", ["v"]), ("sizes", ["j", "g"])])
+def test_the_picture_of_the_answer(name, keys, size):
+    """Two parameters against each other, and time over one of them."""
+    check(f"picture_{name}_{size[0]}x{size[1]}", picture(sizes(), size, keys))
 
 
 def test_ascii_only():

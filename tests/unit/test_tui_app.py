@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes import screen as fake
+from tests.golden import test_screens as golden
 from usv_tui.errors import ClockRefused, SuiteError
 from usv_tui.model import Advice, ClockHold, ClockState, RowState, Verdict
 from usv_tui.records import Command
@@ -231,7 +232,7 @@ def test_the_filter_is_typed_kept_and_dropped():
 
 
 def test_zoom_columns_and_panes_go_round():
-    """z, v and tab go through their choices and come back."""
+    """z, c and tab go through their choices and come back."""
 
     async def main():
         async with running() as (app, _, pilot):
@@ -245,7 +246,7 @@ def test_zoom_columns_and_panes_go_round():
 
             seen = []
             for _ in range(12):
-                await pilot.press("v", "tab")
+                await pilot.press("c", "tab")
                 app.frame()
                 seen.append((view.columns, view.pane))
             assert seen[-1] == ("window", "log")
@@ -275,6 +276,81 @@ def test_enter_shows_the_traceback_of_a_failed_row():
             await pilot.press("end", "home", "q")
             assert shows(app, " 512 ")
             assert app.is_running
+
+    run(main())
+
+
+def test_two_parameters_stand_against_each_other():
+    """v: a table with the fastest in each size; g: time over the size, and where lines cross."""
+
+    async def main():
+        async with running(golden.sizes(), size=(120, 40)) as (app, _, pilot):
+            await pilot.press("v")
+            shown = screen(app)
+            assert "seq down, kind across" in shown
+            assert "★ fastest seq 128 naive, 512 flash, 2048 flash, 8192 flash" in shown
+            assert "★ 561.1 µs" in shown
+            await pilot.press("v")
+            assert not shows(app, "kind across")
+            app.manual.advance(2 * S)
+            await pilot.press("g")
+            assert shows(app, "time over seq, both logarithmic")
+            assert shows(app, "x math is faster below seq 481 or so, flash above")
+            await pilot.press("escape")
+            assert not shows(app, "both logarithmic")
+
+    run(main())
+
+
+def test_g_twice_is_the_first_row():
+    """As in many a pager; the graph does not stay behind."""
+
+    async def main():
+        async with running(golden.sizes()) as (app, _, pilot):
+            await pilot.press("j", "j", "j", "g", "g")
+            assert app.presenter.view.selected == "attention[seq=128,kind=naive]"
+            assert app.presenter.view.picture == ""
+
+    run(main())
+
+
+def test_without_parameters_pivot_and_graph_say_what_they_need():
+    """No empty picture: one line that says how rows get parameters."""
+
+    async def main():
+        async with running(fake.session(names=("a", "b"))) as (app, _, pilot):
+            for key in ("v", "g"):
+                await pilot.press(key)
+                assert shows(app, "rows have no parameters")
+                assert app.presenter.view.picture == ""
+
+    run(main())
+
+
+@pytest.mark.parametrize("keys", [["v"], ["g"]])
+@pytest.mark.parametrize(
+    "names",
+    [
+        tuple(f"f[n={n}]" for n in (1, 2, 4)),
+        tuple(f"f[kind={k}]" for k in "abc"),
+        tuple(f"f[n={n},k={k},m={m}]" for n in (0, -1) for k in "ab" for m in (1e300, 1e-300)),
+        ("f[n=1]", "f[n=\x1b[31m]", "f[n=nan]", "f[n=\u4e2d\u6587]"),
+        tuple(f"f[n={n},k={k}]" for n in range(50) for k in range(12)),
+    ],
+    ids=["one number", "one word", "three, some at the ends", "hostile", "600 rows"],
+)
+def test_no_parameters_break_the_pictures(names, keys):
+    """One parameter or three, zeros, control characters, hundreds of rows: at every size."""
+
+    async def main():
+        async with running(fake.session(names=names, seconds=3)) as (app, _, pilot):
+            await pilot.press(*keys)
+            for width, height in ((40, 10), (80, 24), (160, 45), (200, 60)):
+                await pilot.resize_terminal(width, height)
+                shown = screen(app)
+                assert "\x1b" not in shown
+            assert app.failure is None
+            assert app.presenter._controller.told == []
 
     run(main())
 

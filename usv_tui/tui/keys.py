@@ -49,7 +49,22 @@ LIVE: tuple[Key, ...] = (
         "Make the selected row the one that ratios refer to; again: undo.",
         rank=4,
     ),
-    Key(("v",), "columns", "values", "Columns: last window, whole run, tails.", rank=8),
+    Key(
+        ("v",),
+        "pivot",
+        "pivot",
+        "One parameter down, one across, the best in bold; again: the charts.",
+        rank=5,
+    ),
+    Key(
+        ("g",),
+        "sizes",
+        "graph",
+        "Time over a parameter, a line for each variant; again: the charts. Twice at once: the "
+        "first row.",
+        rank=5,
+    ),
+    Key(("c",), "columns", "columns", "Columns: last window, whole run, tails.", rank=8),
     Key(
         ("left_square_bracket",),
         "window_less",

@@ -14,6 +14,7 @@ from textual.strip import Strip
 from usv_tui import plain
 from usv_tui.model import RunPhase, Verdict
 from usv_tui.records import Command
+from usv_tui.report import parameters
 from usv_tui.report.columns import SETS, TAILS, WHOLE, WINDOW
 from usv_tui.report.table import one_row, verdict
 from usv_tui.report.wording.advice import short_text
@@ -38,12 +39,15 @@ from usv_tui.tui.view import (
 )
 from usv_tui.tui.widgets.columns import quantiles
 from usv_tui.tui.widgets.log import is_of_output, scroll
+from usv_tui.tui.widgets.pivot import NO_PARAMETERS
 from usv_tui.units import time_text
 
 T = TypeVar("T")
 Line = tuple[Strip, ...]
 MESSAGE_NS = 4 * NS_PER_S
 MESSAGE_LOOKS = 12
+TWICE_NS = NS_PER_S // 2
+"""A key pressed again within this time is one that was pressed twice."""
 _OF_THE_APP = ("quit", "interrupt", "suspend", "screenshot", "copy", "copy_verdict")
 _IS_OVER = "the run is over: q keeps its results; to measure again, start the command again"
 _FENCE = 3.0
@@ -70,6 +74,8 @@ class Presenter:
         self._log_height = 1
         self._has_swept = False
         """A clock sweep has been shown by itself once."""
+        self._sizes_ns = -TWICE_NS
+        self._picture_before = ""
         self._told: tuple[str, int | None, str] | None = None
         """Advice and end as they were told last."""
         self._message_looks = 0
@@ -307,6 +313,29 @@ class Presenter:
             self._controller.set_baseline(row.bench)
             self.say(f"ratios refer to {plain.name(row.name)}", now_ns)
 
+    def do_pivot(self, now_ns: int) -> None:
+        """Parameters against each other, or the charts again."""
+        self._show("pivot", now_ns)
+
+    def do_sizes(self, now_ns: int) -> None:
+        """Time over a parameter, or the charts again."""
+        is_twice = now_ns - self._sizes_ns < TWICE_NS
+        self._sizes_ns = -TWICE_NS if is_twice else now_ns
+        if is_twice:
+            self.view.picture = self._picture_before
+            self.view.move(self.shown, -len(self.shown.rows))
+            return
+        self._picture_before = self.view.picture
+        self._show("sizes", now_ns)
+
+    def _show(self, picture: str, now_ns: int) -> None:
+        if self.view.picture == picture:
+            self.view.picture = ""
+        elif not parameters.groups(self.shown.rows):
+            self.say(f"no {'graph' if picture == 'sizes' else 'pivot'}: {NO_PARAMETERS}", now_ns)
+        else:
+            self.view.picture = picture
+
     def do_columns(self, now_ns: int) -> None:
         """The next set of columns."""
         self.view.columns = _next(SETS, self.view.columns)
@@ -393,7 +422,9 @@ class Presenter:
     def do_back(self, _now_ns: int) -> None:
         """Leave what is special: cursor, scrolled log, filter."""
         view = self.view
-        if view.cursor_ns is not None:
+        if view.picture:
+            view.picture = ""
+        elif view.cursor_ns is not None:
             view.cursor_ns = None
         elif view.log_end is not None:
             view.log_end = None

@@ -51,6 +51,8 @@ class ViewState:
     is_reversed: bool = False
     columns: str = WINDOW
     span_s: int | None = 60
+    picture: str = ""
+    """What stands in the charts' place: pivot or sizes; empty for the charts."""
     pane: str = PANES[0]
     log_end: int | None = None
     """Number of the line after the last shown one; None follows."""

@@ -7,7 +7,7 @@ from usv_tui.tui import text
 from usv_tui.tui.keys import LIVE, MEASURING, REPLAY, RUNNING
 from usv_tui.tui.layout import Contents, Layout, arrange
 from usv_tui.tui.view import PANES, Scene, TimeAxis
-from usv_tui.tui.widgets import bar, chart, setup, spread, sweep
+from usv_tui.tui.widgets import bar, chart, pivot, setup, sizes, spread, sweep
 from usv_tui.tui.widgets.advice import AdvicePanel
 from usv_tui.tui.widgets.chart import GUTTER, Chart
 from usv_tui.tui.widgets.log import Log
@@ -21,6 +21,7 @@ Line = tuple[Strip, ...]
 """A line of the screen: strips side by side."""
 
 
+PICTURES = {"pivot": pivot.lines, "sizes": sizes.lines}
 PANE_LINES = {"spread": spread.lines, "setup": setup.lines, "sweep": sweep.lines}
 
 
@@ -117,6 +118,9 @@ class LiveScreen:
         )
 
     def _draw_charts(self, scene: Scene, layout: Layout, width: int) -> list[Strip]:
+        draw = PICTURES.get(scene.view.picture)
+        if draw is not None:
+            return draw(scene, width, layout.charts)
         axis = self.axis = scene.axis(2 * max(1, width - GUTTER))
         plot, picture = self.chart.plot(scene, axis, width, layout.plot)
         if scene.view.cursor_ns is None:
@@ -140,7 +144,8 @@ class LiveScreen:
         )
 
     def _draw_pane(self, scene: Scene, width: int, height: int) -> list[Strip]:
-        draw = PANE_LINES.get(scene.view.pane)
+        draw = PICTURES.get(scene.view.picture) if not self.layout.charts else None
+        draw = draw or PANE_LINES.get(scene.view.pane)
         if draw is not None and height >= 4:
             return draw(scene, width, height)
         row = scene.row
@@ -174,7 +179,9 @@ def _contents(scene: Scene, table_lines: int, advice_lines: int) -> Contents:
         quantities=len(drawn(scene)),
         has_missing=bool(missing_text(snapshot)),
         advice=advice_lines,
-        wants_pane=scene.view.pane != PANES[0] or scene.view.log_end is not None,
+        wants_pane=scene.view.picture != ""
+        or scene.view.pane != PANES[0]
+        or scene.view.log_end is not None,
     )
 
 
