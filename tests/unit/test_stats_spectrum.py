@@ -28,7 +28,7 @@ def test_a_short_memory_is_measured(phi: float, n: int) -> None:
     """The variance of the mean is that of the theory, and a little more."""
     found = factors(lambda rng, n: noise.ar1_normal(rng, n, phi), n)
 
-    assert 0.9 < np.median(found) / ((1 + phi) / (1 - phi)) < 1.6
+    assert 0.9 < np.median(found) / ((1 + phi) / (1 - phi)) < 2
 
 
 def test_noise_that_rings_is_averaged_away() -> None:

@@ -31,7 +31,7 @@ FEWEST_EFFECTIVE = 20.0
 """Where twice the interval leaves no doubt, so many do."""
 MANY_ROUNDS = 200
 """Or so many rounds, however they hang together."""
-REACH = 1.2
+REACH = 1.5
 """No interval is wider each way than this times the range of the means of eighths of the run."""
 FEWEST_ROUNDS = 20
 """An interval needs so many rounds."""

@@ -17,12 +17,15 @@ from usv_tui.stats.basics import FloatArray, IntArray
 
 FEWEST = 8
 """Values that have a spectrum worth the name."""
-CAUTION = 0.15
+CAUTION = 0.25
 """What is beyond independent values is known less well, and counts by so much more."""
 UNSEEN = 16.0
-"""Noise that rises towards slow waves does so down to waves so many times as long as the series."""
-FLAT, SHORT, RINGING, LONG = 0.9, 0.04, 0.01, 0.05
-"""What is believed beforehand: independent values, a short memory, one that rings, a long one."""
+"""Noise that rises by the frequency or more does so down to waves so many times as long as the
+series; that which rises less has a mean to come to, however slow the waves."""
+_NEVER = 1e-5
+FLAT, SHORT, RINGING, LONG, BOTH = 0.88, 0.06, 0.01, 0.045, 0.005
+"""What is believed beforehand: independent values; memories that are short, ring, are long, and are
+long but have a shortest part as well."""
 _SINGLE = 8
 """So many slowest waves count each by itself; beyond them ever more share a bin."""
 _BIN_GROWTH = 1.22
@@ -38,6 +41,8 @@ _RINGS = tuple((q, c) for q in (1.5, 4.0, 12.0) for c in (1.0, 30.0, 1e3, 3e4))
 _SLOWEST_RING = 8.0
 _POWERS = (0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0)
 """Exponents of noise that rises towards slow waves."""
+_ROUNDED, _ROUNDED_HEIGHTS = (0.5, 0.8, 1.1), (3.0, 30.0, 300.0, 3e3)
+"""Exponents and heights of such noise that levels off to independent noise sooner."""
 
 
 class _Shapes(NamedTuple):
@@ -99,13 +104,14 @@ def _shapes_of(firsts: tuple[int, ...]) -> _Shapes:
         [math.exp(np.log(np.arange(a, b)).mean()) for a, b in zip(firsts, after, strict=True)]
     )
     top = float(after[-1])
-    near, far = np.geomspace(1 / UNSEEN, 30.0, 400), np.linspace(0.0, 1 / UNSEEN, 20)
-    everything = np.concatenate([far[:-1], near])
+    near = np.geomspace(_NEVER, 30.0, 400)
+    everything = np.concatenate([[0.0], near])
     kinds = [
         (FLAT, _flat_shape, everything),
         (SHORT, _short_shapes, everything),
         (RINGING, _ringing_shapes, everything),
         (LONG, _long_shapes, near),
+        (BOTH, _rounded_shapes, near),
     ]
     found = [(share, make(middles, top), _of_mean(make(at, top), at)) for share, make, at in kinds]
     shapes = np.concatenate([shape for _, shape, _ in found])
@@ -150,8 +156,20 @@ def _long_shapes(at: FloatArray, top: float) -> FloatArray:
     """Noise that rises towards slow waves, from some wave on or at all of them."""
     out = []
     for power in _POWERS:
-        out += [1 + (knee / at) ** power for knee in _octaves(0.5, 4 * top)]
-        out.append((top / at) ** power)
+        seen = (at >= 1 / UNSEEN) | (power < 1)
+        out += [1 + seen * (knee / at) ** power for knee in _octaves(0.5, 4 * top)]
+        out.append(seen * (top / at) ** power)
+    return np.array(out)
+
+
+def _rounded_shapes(at: FloatArray, top: float) -> FloatArray:
+    """Noise of a long memory that has a shortest one as well."""
+    out = []
+    for power in _ROUNDED:
+        seen = (at >= 1 / UNSEEN) | (power < 1)
+        for corner in _octaves(4.0, max(top / 2, 8.0), 2.5):
+            rise = seen * (corner / at) ** power / (1 + (at / corner) ** 2)
+            out += [1 + height * rise for height in _ROUNDED_HEIGHTS]
     return np.array(out)
 
 

@@ -267,10 +267,6 @@ TUNED_ON = {
     "exponents .7 apart, sawtooth 6 s": clocked(sawtooth(600), 0.7),
     "exponents .8 apart, dither": clocked(ou(80, 0.015), 0.8),
     "exponents .4 apart, cap moves": clocked(lambda r, n: steps(r, n, 200, 0.02), 0.4),
-}
-"""Families that were looked at while thresholds were chosen."""
-
-HELD_OUT = {
     "2 % lognormal stragglers": still(straggling),
     "tick 0.3 us on 7 us": ticked(0.3e-6, 7e-6),
     "AR .93": correlated(ar(0.93)),
@@ -299,5 +295,35 @@ HELD_OUT = {
     "exponents .35 apart, wander of 2 s": clocked(ou(200, 0.015), 0.35),
     "exponents .5 apart, cap moves every 1.7 s": clocked(lambda r, n: steps(r, n, 170, 0.02), 0.5),
     "exponents .6 apart, triangle 5 s": clocked(triangle(500), 0.6),
+}
+"""Families that were looked at while thresholds were chosen."""
+
+HELD_OUT = {
+    "gamma noise": still(lambda r, n: 1 + 0.002 * r.standard_gamma(2.0, n)),
+    "tick 0.25 us on 6 us": ticked(0.25e-6, 6e-6),
+    "AR .96": correlated(ar(0.96)),
+    "mean of 50 under white": correlated(lambda r, n: moving_mean(r, n, 50), 0.005),
+    "AR .8 and AR .95": correlated(lambda r, n: ar(0.8, 0.006)(r, n) + ar(0.95, 0.006)(r, n)),
+    "Hurst 0.65": fractional(0.65),
+    "Hurst 0.75 under white": fractional(0.75, 0.005, 0.003),
+    "Hurst 0.9": fractional(0.9),
+    "Hurst 0.9 under white": fractional(0.9, 0.005, 0.005),
+    "1/f^0.4": pink(0.4),
+    "1/f^0.75 under white": pink(0.75, 0.006, 0.003),
+    "1/f^1.0 under white": pink(1.0, 0.004, 0.004),
+    "1/f^1.3 under white": pink(1.3, 0.006, 0.004),
+    "1/f^1.9": pink(1.9),
+    "wander of 4 s, 0.8 %": correlated(ou(400, 0.008), 0.003),
+    "wanders of 0.5 and 5 s": correlated(
+        lambda r, n: ou(50, 0.005)(r, n) + ou(500, 0.005)(r, n), 0.003
+    ),
+    "swing of 2 s": correlated(lambda r, n: 0.4 * turns(r, 3 * n)[::3], 0.003),
+    "sticky 90": sticky(90),
+    "sticky 140": sticky(140),
+    "telegraph 70, 3 %": telegraph(70, 0.03),
+    "telegraph 130, 5 %": telegraph(130, 0.05),
+    "1 % at two thirds of the run": changed(2 / 3, 0.01),
+    "exponents .45 apart, wander of 1 s": clocked(ou(100, 0.015), 0.45),
+    "exponents .6 apart, cap moves every 2.5 s": clocked(lambda r, n: steps(r, n, 250, 0.02), 0.6),
 }
 """Families that were made when the thresholds stood, and changed none."""
