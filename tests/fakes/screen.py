@@ -63,6 +63,7 @@ class FakeStore:
     mark_list: list[tuple[int, str]] = field(default_factory=list)
     change_list: list[tuple[int, str]] = field(default_factory=list)
     gap_list: list[tuple[int, int, str]] = field(default_factory=list)
+    limit_list: list[Any] = field(default_factory=list)
     is_moving: bool = False
 
     has_ended: bool = False
@@ -163,6 +164,10 @@ class FakeStore:
     def changes(self, bench, from_ns, to_ns):
         """Level changes of a row."""
         return [c for c in self.change_list if from_ns <= c[0] < to_ns]
+
+    def limits(self, from_ns, to_ns):
+        """What held the numbers back."""
+        return [s for s in self.limit_list if s.from_ns < to_ns and s.to_ns > from_ns]
 
     def gaps(self, from_ns, to_ns):
         return [g for g in self.gap_list if g[0] < to_ns and g[1] > from_ns]

@@ -245,12 +245,12 @@ def test_zoom_columns_and_panes_go_round():
             assert view.span_s == 60
 
             seen = []
-            for _ in range(12):
+            for _ in range(15):
                 await pilot.press("c", "tab")
                 app.frame()
                 seen.append((view.columns, view.pane))
             assert seen[-1] == ("window", "log")
-            assert {pane for _, pane in seen} == {"log", "output", "spread", "setup"}
+            assert {pane for _, pane in seen} == {"log", "output", "noise", "spread", "setup"}
 
     run(main())
 

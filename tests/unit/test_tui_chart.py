@@ -47,10 +47,10 @@ def plot(made, cells=20, height=4):
 
 
 RISING = [
-    "      1.5│                   ⠠",
-    "         │               ⠂    ",
-    "         │⠈⠉⠉⠉⠉⠍⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉",
-    "      1.0│⠐                   ",
+    "        1.5│                   ⠠",
+    "           │               ⠂    ",
+    "           │⠈⠉⠉⠉⠉⠍⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉",
+    "        1.0│⠐                   ",
 ]
 
 
@@ -388,7 +388,7 @@ def test_the_sensors_are_drawn_with_their_value_now():
 
     lines = Strips().lines(made, made.axis(100), 60, 1)
 
-    assert [line.text[:GUTTER].strip(" │") for line in lines] == ["1950 MHz", "62 C", "536 W"]
+    assert [line.text[:GUTTER].strip(" │") for line in lines] == ["1950 MHz", "62 °C", "536 W"]
     assert all(line.text[GUTTER:].strip() for line in lines)
 
 

@@ -7,10 +7,11 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from usv_tui.diagnosis.crowd import crowd
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.model import WITHDRAWN
 from usv_tui.timesource import NS_PER_S
@@ -68,8 +69,14 @@ def read_usage() -> Usage | None:
 class HostWatch:
     """Rows' windows against what their thread was given. The thread that times calls it."""
 
-    def __init__(self, read: Callable[[], Usage | None] = read_usage) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Usage | None] = read_usage,
+        who: Callable[[], dict[str, Any]] = crowd,
+    ) -> None:
+        """`read` reads the counters; `who` tells who else runs, when the host is found busy."""
         self._read = read
+        self._who = who
         self._is_on = read() is not None
         self._due_ns = 0
         self._looks: dict[int, deque[Usage]] = {}
@@ -105,7 +112,10 @@ class HostWatch:
                 continue
             self._fresh[bench] = 0
             found = {f.code: f for f in explain(list(self._looks[bench]))}
-            said += [(c, bench, f.evidence) for c, f in found.items() if c not in told]
+            for code, news in found.items():
+                if code not in told:
+                    also = self._who() if code == "host busy" else {}
+                    said.append((code, bench, news.evidence | also))
             gone = told - set(found)
             said += [(code, bench, {WITHDRAWN: True}) for code in sorted(gone)]
             self._told[bench] = set(found)

@@ -34,6 +34,7 @@ from usv_tui.model import (
     RunPhase,
     Skipped,
     TimerInfo,
+    Verdict,
     reason_words,
 )
 from usv_tui.records import (
@@ -75,6 +76,7 @@ from usv_tui.report.wording.rows import clock_words, cost_words
 from usv_tui.session import readings, views
 from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, Raw, TelemetryColumns, thin
+from usv_tui.session.lane import Lane, Stretch
 from usv_tui.session.row_store import BIN_NS, MAX_WINDOW, RowStore
 from usv_tui.session.snapshot import (
     BinSeries,
@@ -186,11 +188,11 @@ class Store:
         self.threads: dict[str, Any] = {}
         """How many threads the framework computes with: known to the worker alone."""
         self.epochs: list[EpochView] = []
-        self._gaps: list[tuple[int, int, str]] = []
         self._marks: list[tuple[int, str]] = []
         self.rounds = self.samples = 0
         self.first_sample_ns: int | None = None
         self.reasons = _Reasons()
+        self.lane = Lane()
         self._energy_turn = 0
         self._analyst = Analyst()
         self.analysis = Analysis()
@@ -365,7 +367,7 @@ class Store:
         self.log.line(record.at_ns, "event", f"fresh buffers: {names}{more}")
 
     def _on_gap(self, record: Gap) -> None:
-        self._gaps.append((record.from_ns, record.to_ns, record.reason))
+        self.lane.on_gap(record.from_ns, record.to_ns, record.reason)
 
     def _on_advised(self, record: Advised) -> None:
         self._advise(record.at_ns, record.advice)
@@ -417,6 +419,8 @@ class Store:
             self.clocks_during = state
             if state.locked_mhz != self.clocks.in_force_mhz:
                 self.log.notes.take_back("lock refused", "")
+        if state.in_force_mhz != self.clocks.in_force_mhz:
+            self.lane.on_clocks(record.at_ns, state)
         self.clocks = state
         if state.is_unmet:
             return  # a notice has said why
@@ -450,6 +454,7 @@ class Store:
 
     def _on_notice(self, record: Noted) -> None:
         notice = record.notice
+        self.lane.on_notice(notice)
         row = None if notice.bench is None else self.rows.get(notice.bench)
         if notice.code in NOT_WHOLE:
             self.is_whole = False
@@ -530,6 +535,7 @@ class Store:
     def _on_reading(self, record: Telemetry) -> None:
         self.telemetry_columns.add(record.reading)
         self.reading = self.reasons.confirmed(record.reading)
+        self.lane.on_reading(self.reading)
 
     def reopen_epoch(self) -> None:
         """At the end: an epoch too young to have a counted sample gives way to the one before it.
@@ -629,7 +635,8 @@ class Store:
         told = (advice.verdict, advice.lock_mhz)
         if told != self._told_advice:
             self._told_advice = told
-            at = f" at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
+            lock = "" if advice.verdict is Verdict.LOCK else ", lock"
+            at = f"{lock} at {advice.lock_mhz} MHz" if advice.lock_mhz is not None else ""
             at += ", not worth it" if is_idle(advice) else ""
             self.log.line(at_ns, "event", f"advice: {advice.verdict}{at}")
 
@@ -805,13 +812,11 @@ class Store:
 
     def gaps(self, from_ns: int, to_ns: int) -> list[tuple[int, int, str]]:
         """Times of standing still that touch a stretch of time."""
-        found = []
-        for gap in reversed(self._gaps):
-            if gap[1] <= from_ns:
-                break
-            if gap[0] < to_ns:
-                found.append(gap)
-        return found[::-1]
+        return self.lane.gaps(from_ns, to_ns)
+
+    def limits(self, from_ns: int, to_ns: int) -> list[Stretch]:
+        """What held the numbers back in a stretch of time, and when."""
+        return self.lane.between(from_ns, to_ns)
 
     def baseline_of(self, row: RowStore) -> RowStore | None:
         """The row that this one is compared with; None for a baseline and for phases."""

@@ -11,6 +11,10 @@ WIDE = 130
 """From this width on, advice and log stand beside the charts."""
 CHART_LEAST_WIDTH = 44
 PLOT_LEAST = 5
+ROOMY = 30
+"""Below so many lines only the first quantities are drawn."""
+FEW_QUANTITIES = 3
+MOST_LIMITS = 2
 
 
 class Contents(NamedTuple):
@@ -23,6 +27,8 @@ class Contents(NamedTuple):
     """Some quantities are missing, which takes a line to say."""
     advice: int
     """Lines of the whole advice panel."""
+    limits: int = 0
+    """Lines of the lane of limits."""
     wants_pane: bool = False
     """The user asked for a lower pane in the charts' place."""
 
@@ -43,6 +49,8 @@ class Layout:
     strip: int = 0
     """Lines of each telemetry strip."""
     quantities: int = 0
+    limits: int = 0
+    """Lines of what held the numbers back."""
     advice: int = 0
     pane: int = 0
     footer: int = 0
@@ -56,7 +64,7 @@ class Layout:
     @property
     def charts(self) -> int:
         """Lines of title, plot, strips and time axis."""
-        return self.plot + self.strip * self.quantities + 2 if self.plot else 0
+        return self.plot + self.strip * self.quantities + self.limits + 2 if self.plot else 0
 
     @property
     def used(self) -> int:
@@ -71,6 +79,8 @@ class Layout:
 
 def arrange(width: int, height: int, contents: Contents) -> Layout:
     """Give every part its lines."""
+    if height < ROOMY:
+        contents = contents._replace(quantities=min(contents.quantities, FEW_QUANTITIES))
     layout = Layout(width, height, left=width, quantities=contents.quantities)
     _grant_basics(layout, contents)
     if contents.wants_pane and layout.right == 0 and width < WIDE:
@@ -126,6 +136,7 @@ def _grant_charts(layout: Layout, contents: Contents) -> None:
             layout.telemetry = 0
     elif not layout.telemetry:
         _take(layout, "telemetry", 1)
+    _take(layout, "limits", min(contents.limits, 1))
     _take(layout, "pane", 1)
 
 
@@ -142,6 +153,8 @@ def _grant_rest(layout: Layout, contents: Contents) -> None:
         _take(layout, "pane", 2)
         _take(layout, "advice", min(contents.advice, 6))
         _take(layout, "pane", 4)
+        if layout.plot:
+            _take(layout, "limits", min(contents.limits, MOST_LIMITS))
         if layout.plot and layout.quantities and layout.height - layout.used >= 9:
             layout.strip = 2
     if layout.plot:
@@ -156,16 +169,18 @@ def _grant_wide(layout: Layout, contents: Contents) -> None:
     layout.advice = 0
     layout.header = 2 if layout.height >= 30 else 1
     layout.telemetry = int(contents.has_missing or contents.quantities == 0)
-    least = PLOT_LEAST + 2 + contents.quantities + layout.telemetry
+    layout.limits = min(contents.limits, MOST_LIMITS)
+    least = PLOT_LEAST + 2 + contents.quantities + layout.limits + layout.telemetry
     around = layout.header + layout.heading + layout.footer
     most = max(1, min(layout.height - around - least, max(6, layout.height // 2)))
     layout.rows = min(max(1, contents.rows), most)
     lower = layout.height - around - layout.rows
     layout.right = max(48, min(72, layout.width * 2 // 5))
     layout.left = layout.width - layout.right - 1
-    spare = lower - layout.telemetry - 2 - PLOT_LEAST
+    spare = lower - layout.telemetry - layout.limits - 2 - PLOT_LEAST
     if contents.quantities:
         layout.strip = max(1, min(4, spare // (3 * contents.quantities)))
-    layout.plot = lower - layout.telemetry - 2 - layout.strip * contents.quantities
+    layout.plot = lower - layout.telemetry - layout.limits - 2
+    layout.plot -= layout.strip * contents.quantities
     layout.advice = min(contents.advice, 8, lower // 3)
     layout.pane = lower - layout.advice

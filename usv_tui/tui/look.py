@@ -63,6 +63,10 @@ class Glyphs:
     median: str
     winner: str
     """Beside the fastest of its size."""
+    bar: str
+    """A stretch of time on the lane of limits."""
+    dotted: str
+    """A limit in a strip."""
     swatches: str
     """Marks of series beyond the colours: another shape for every round of colours."""
 
@@ -97,6 +101,8 @@ UNICODE = Glyphs(
     arrow="→",
     median="─",
     winner="★",
+    bar="▬",
+    dotted="┈",
     swatches="■●◆▲▼◖◗○◇□",
 )
 ASCII = Glyphs(
@@ -129,6 +135,8 @@ ASCII = Glyphs(
     arrow="->",
     median="-",
     winner="*",
+    bar="=",
+    dotted=".",
     swatches="#o&@%$+=xa",
 )
 

@@ -21,7 +21,7 @@ SPANS_S: tuple[int | None, ...] = (10, 60, 300, None)
 """The zoom steps; None is the whole run."""
 WINDOWS = (100, 300, 1000, 3000, 10_000)
 """Rolling windows to choose from, in samples."""
-PANES = ("log", "output", "spread", "setup", "sweep")
+PANES = ("log", "output", "noise", "spread", "setup", "sweep")
 """What the lower pane can show."""
 _WHOLE_SPANS_S = (5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
 

@@ -8,6 +8,16 @@ def _us(value: Any) -> str:
     return f"{float(value) / 1e3:.4g} us"
 
 
+def _crowd(e: Mapping[str, Any]) -> str:
+    """`, load 6 on 2 cores: cc1plus, python`, as far as it is known."""
+    load, cores = e.get("load"), e.get("cores")
+    names = [str(name) for name in e.get("running") or ()]
+    if not isinstance(load, int | float) or not isinstance(cores, int):
+        return ""
+    whom = f": {', '.join(names)}" if names else ""
+    return f", load {load:.3g} on {cores} core{'s' if cores != 1 else ''}{whom}"
+
+
 def _share(value: Any) -> str:
     return f"{float(value) * 100:.3g} %"
 
@@ -104,7 +114,7 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "host busy": lambda e: (
         f"{_share(e['off_share'])} of its time somebody else had its CPU "
-        f"({e['preempted_per_window']:.3g} switches a window): the host is busy"
+        f"({e['preempted_per_window']:.3g} switches a window): the host is busy{_crowd(e)}"
     ),
     "page faults": lambda e: (
         f"{e['faults_per_window']:.3g} page faults a window, about {_share(e['share'])} of its time"

@@ -7,7 +7,7 @@ from usv_tui.tui import text
 from usv_tui.tui.keys import LIVE, MEASURING, REPLAY, RUNNING
 from usv_tui.tui.layout import Contents, Layout, arrange
 from usv_tui.tui.view import PANES, Scene, TimeAxis
-from usv_tui.tui.widgets import bar, chart, pivot, setup, sizes, spread, sweep
+from usv_tui.tui.widgets import bar, chart, lane, noise, pivot, setup, sizes, spread, sweep
 from usv_tui.tui.widgets.advice import AdvicePanel
 from usv_tui.tui.widgets.chart import GUTTER, Chart
 from usv_tui.tui.widgets.log import Log
@@ -22,7 +22,12 @@ Line = tuple[Strip, ...]
 
 
 PICTURES = {"pivot": pivot.lines, "sizes": sizes.lines}
-PANE_LINES = {"spread": spread.lines, "setup": setup.lines, "sweep": sweep.lines}
+PANE_LINES = {
+    "noise": noise.lines,
+    "spread": spread.lines,
+    "setup": setup.lines,
+    "sweep": sweep.lines,
+}
 
 
 class LiveScreen:
@@ -131,9 +136,16 @@ class LiveScreen:
         if layout.strip:
             out += scene.part(
                 "strips",
-                lambda: self.strips.lines(scene, axis, width, layout.strip),
+                lambda: self.strips.lines(scene, axis, width, layout.strip, layout.quantities),
                 width,
                 layout.strip * layout.quantities,
+            )
+        if layout.limits:
+            out += scene.part(
+                "limits",
+                lambda: lane.lines(scene, axis, width, layout.limits),
+                width,
+                layout.limits,
             )
         out.append(chart.time_axis(scene, axis, width))
         return out
@@ -179,6 +191,7 @@ def _contents(scene: Scene, table_lines: int, advice_lines: int) -> Contents:
         quantities=len(drawn(scene)),
         has_missing=bool(missing_text(snapshot)),
         advice=advice_lines,
+        limits=lane.lines_wanted(scene),
         wants_pane=scene.view.picture != ""
         or scene.view.pane != PANES[0]
         or scene.view.log_end is not None,
@@ -204,7 +217,8 @@ def _cursor_title(scene: Scene, axis: TimeAxis, width: int) -> Strip:
     for quantity in drawn(scene):
         held = _held_value(scene, quantity.field, at_ns)
         if held is not None:
-            runs.append((f"  {held * quantity.factor:.0f} {quantity.unit}", look.base))
+            held_text = look.own(f"  {held * quantity.factor:.0f} {quantity.unit}")
+            runs.append((held_text, look.base))
     return text.strip(runs, width, look.base)
 
 

@@ -12,6 +12,7 @@ from usv_tui.session.snapshot import FloatArray, RowView
 from usv_tui.tui import text
 from usv_tui.tui.screens.page import Paragraph
 from usv_tui.tui.view import Scene
+from usv_tui.tui.widgets import noise
 from usv_tui.tui.widgets.advice import names_of, verdict_style
 from usv_tui.tui.widgets.columns import quantiles
 from usv_tui.tui.widgets.raster import Raster, RowCache
@@ -51,6 +52,7 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
             ("What to type with the rights to do it:", look.dim),
             (f"  {look.text(scene.command)}", look.strong),
         ]
+    out += [("", look.base), *noise.paragraphs(scene)]
     row = scene.row
     if row is not None:
         out += [("", look.base), *_plots(scene, row, width)]

@@ -164,7 +164,7 @@ def _condition_items(scene: Scene, width: int) -> list[Item]:
     items += _common_items(2, scene, look.warn)
     numbers = numbers_text(snapshot)
     if numbers:
-        items.append((4, numbers, look.base))
+        items.append((4, look.own(numbers), look.base))
     limits = limits_text(snapshot)
     if limits:
         items.append((2, f"{look.glyphs.alert} {limits}", look.bad))

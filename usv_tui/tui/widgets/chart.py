@@ -23,7 +23,7 @@ from usv_tui.tui.widgets.raster import Raster, RowCache
 from usv_tui.tui.widgets.scale import Scale, decimals_for
 from usv_tui.units import Unit, fixed, time_unit
 
-GUTTER = 10
+GUTTER = 12
 """Cells for labels and axis on the left of all charts."""
 LIMIT = 6000
 """Samples that are drawn one by one; beyond it, bins are drawn."""

@@ -13,7 +13,7 @@ from usv_tui.units import Unit, in_unit, percent, time_unit
 RESOLUTION = 600
 """Columns of the stretch that is looked at: its ends are on whole columns."""
 _ASCII_STEPS = " .:#"
-_FEWEST_BINS, _MOST_BINS = 8, 60
+_FEWEST_BINS, _MOST_BINS = 16, 60
 _NEAR = 1.5
 """A baseline so many times slower or faster would squeeze both on one axis."""
 

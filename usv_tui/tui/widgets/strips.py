@@ -37,9 +37,14 @@ class Quantity:
 
 QUANTITIES = (
     Quantity("sm_mhz", "clock", "MHz", 1.0, 30.0, 0.02),
-    Quantity("temp_c", "temp", "C", 1.0, 4.0, 0.0),
+    Quantity("temp_c", "temp", "°C", 1.0, 4.0, 0.0),
     Quantity("power_mw", "power", "W", 1e-3, 4.0, 0.04),
+    Quantity("util_pct", "util", "%", 1.0, 20.0, 0.0),
 )
+NEEDED = QUANTITIES[:3]
+"""Those whose absence is told."""
+_NEAR = 0.85
+"""A limit is drawn when the values come to this part of it."""
 
 
 def value_of(quantity: Quantity, reading: Reading | None) -> float | None:
@@ -48,10 +53,27 @@ def value_of(quantity: Quantity, reading: Reading | None) -> float | None:
     return None if raw is None or not is_usable(raw) else raw * quantity.factor
 
 
-def value_text(quantity: Quantity, reading: Reading | None) -> str:
-    """`1948 MHz`, empty without a value."""
-    value = value_of(quantity, reading)
-    return "" if value is None else f"{value:.0f} {quantity.unit}"
+def value_text(quantity: Quantity, snapshot: Snapshot) -> str:
+    """`1948 MHz`, or `617 / 700 W` where there is a limit; empty without a value."""
+    value, limit = value_of(quantity, snapshot.reading), limit_of(quantity, snapshot)
+    if value is None:
+        return ""
+    shown = "" if limit is None or quantity.field == "sm_mhz" else f" / {limit:.0f}"
+    return f"{value:.0f}{shown} {quantity.unit}"
+
+
+def limit_of(quantity: Quantity, snapshot: Snapshot) -> float | None:
+    """What the quantity cannot pass: the power limit, the slowdown temperature, a lock of ours."""
+    device, reading = snapshot.device, snapshot.reading
+    found: float | None = None
+    if quantity.field == "sm_mhz":
+        found = snapshot.clocks.in_force_mhz
+    elif quantity.field == "power_mw":
+        found = reading.power_limit_mw if reading is not None else None
+        found = found or (device.power_limit_mw if device is not None else None)
+    elif quantity.field == "temp_c" and device is not None:
+        found = min(device.temp_limits_c.values(), default=None)
+    return None if found is None or not is_usable(found) else found * quantity.factor
 
 
 def sensor_of(quantity: Quantity, snapshot: Snapshot) -> SensorInfo | None:
@@ -79,10 +101,10 @@ def _is_offered(quantity: Quantity, snapshot: Snapshot) -> bool:
 
 def missing_text(snapshot: Snapshot) -> str:
     """One short line: which quantities there are not, and why. Empty when all are there."""
-    absent = [q for q in QUANTITIES if not _is_offered(q, snapshot)]
+    absent = [q for q in NEEDED if not _is_offered(q, snapshot)]
     if not absent:
         return ""
-    if len(absent) == len(QUANTITIES):
+    if len(absent) == len(NEEDED):
         why = snapshot.telemetry_state or _first_reason(absent, snapshot) or "no reading yet"
         return f"no clock, temperature or power: {why}"
     by_reason: dict[str, list[str]] = {}
@@ -100,7 +122,7 @@ def _first_reason(absent: list[Quantity], snapshot: Snapshot) -> str:
 
 def numbers_text(snapshot: Snapshot) -> str:
     """All values on one line, for where there is no room to draw them."""
-    values = (value_text(q, snapshot.reading) for q in QUANTITIES)
+    values = (value_text(q, snapshot) for q in QUANTITIES)
     return "  ".join(v for v in values if v)
 
 
@@ -122,10 +144,12 @@ class Strips:
         self._look: Look | None = None
         self._styles: tuple[Style, ...] = ()
 
-    def lines(self, scene: Scene, axis: TimeAxis, width: int, each: int) -> list[Strip]:
-        """`each` lines for every quantity that has values."""
+    def lines(
+        self, scene: Scene, axis: TimeAxis, width: int, each: int, most: int | None = None
+    ) -> list[Strip]:
+        """`each` lines for every quantity that has values, of the first `most` of these."""
         out: list[Strip] = []
-        for quantity in drawn(scene):
+        for quantity in drawn(scene)[:most]:
             out.extend(self._one(scene, quantity, axis, width, each))
         return out
 
@@ -140,7 +164,10 @@ class Strips:
         t_ns, values = scene.store.telemetry(quantity.field, axis.from_ns, axis.to_ns)
         values = values * quantity.factor
         fine = np.isfinite(values)
-        seen = _draw(t_ns[fine], values[fine], axis, raster, scale)
+        limit = limit_of(quantity, scene.snapshot)
+        seen = _draw(t_ns[fine], values[fine], axis, raster, scale, limit)
+        if limit is not None and scale.is_set and scale.low <= limit <= scale.high:
+            _draw_limit(scene, limit, scale, raster)
         _draw_label(scene, quantity, raster)
         heads = _heads(scene, quantity, seen, min(width, GUTTER), height)
         if width <= GUTTER:
@@ -156,7 +183,12 @@ class Strips:
 
 
 def _draw(
-    t_ns: IntArray, values: FloatArray, axis: TimeAxis, raster: Raster, scale: Scale
+    t_ns: IntArray,
+    values: FloatArray,
+    axis: TimeAxis,
+    raster: Raster,
+    scale: Scale,
+    limit: float | None,
 ) -> tuple[float, float] | None:
     """The range of each column as a bar, joined with its neighbours; returns what was seen."""
     if not len(values):
@@ -166,7 +198,8 @@ def _draw(
         return None
     least, most = columns.smallest(values), columns.largest(values)
     seen = (float(least.min()), float(most.max()))
-    scale.fit(*seen)
+    is_near = limit is not None and _NEAR * limit <= seen[1]
+    scale.fit(seen[0], max(seen[1], limit) if is_near and limit is not None else seen[1])
     x, low, high = _held(columns.x, least, most, values[columns.end - 1], axis)
     rows = 4 * raster.height
     last = rows - 1
@@ -180,6 +213,14 @@ def _draw(
     dot_x, dot_y = filled(top, bottom, x, rows)
     raster.dots(dot_x, dot_y, _LINE)
     return seen
+
+
+def _draw_limit(scene: Scene, limit: float, scale: Scale, raster: Raster) -> None:
+    """A dotted line where nothing else is drawn."""
+    row = min(int((1 - scale.part(limit)) * raster.height), raster.height - 1)
+    free = (raster.bits[row] == 0) & (raster.over[row] == 0)
+    raster.over[row, free] = ord(scene.look.glyphs.dotted)
+    raster.owner[row, free] = _DIM
 
 
 def _part(values: FloatArray, scale: Scale) -> FloatArray:
@@ -220,7 +261,7 @@ def _heads(
 ) -> list[tuple[str, Style]]:
     """Value now, name, and the range on the plot: as many as there are lines."""
     look = scene.look
-    now = value_text(quantity, scene.snapshot.reading) or look.glyphs.dash
+    now = look.own(value_text(quantity, scene.snapshot)) or look.glyphs.dash
     span = "" if seen is None else f"{seen[0]:.0f}-{seen[1]:.0f}"
     labels = [now, quantity.name, span]
     is_stale = scene.snapshot.telemetry_state != ""
