@@ -81,7 +81,7 @@ class Narration:
             return
 
     def _summary(self, snapshot: Snapshot) -> str:
-        rows = [row for row in snapshot.rows if row.parent is None]
+        rows = [row for row in snapshot.lines if row.parent is None]
         self._unit = time_unit(row.rolling.median_s for row in rows)
         parts = [
             (

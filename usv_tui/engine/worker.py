@@ -31,6 +31,7 @@ from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.references import References
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
+from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError, one_line
 from usv_tui.gate import Gate
@@ -81,12 +82,13 @@ def work(
     time_source: TimeSource | None = None,
     prepared: Prepared | None = None,
     where: Where | None = None,
+    turns: Turns | None = None,
 ) -> None:
     """Measure `request` until it is done or stopped. Always ends with a `Progress("ended")`."""
     clock = time_source or MonotonicTime()
     try:
         with no_copies():
-            reason = _work(request, emit, commands, wake, gate, clock, prepared, where)
+            reason = _work(request, emit, commands, wake, gate, clock, prepared, where, turns)
     except LeftBehind:
         raise
     except UsvError as error:
@@ -100,6 +102,8 @@ def work(
         hint = "please report this with the traceback"
         emit(Fault(clock.now_ns(), int(ExitCode.WORKER_LOST), reason, hint, text))
     emit(Progress(clock.now_ns(), RunPhase.ENDED, reason))
+    if turns is not None:
+        turns.close()
     gate.unman()
 
 
@@ -112,6 +116,7 @@ def _work(
     clock: TimeSource,
     prepared: Prepared | None,
     where: Where | None,
+    turns: Turns | None,
 ) -> str:
     torch: Any = None
     references = References()
@@ -153,6 +158,7 @@ def _work(
         resumed=Resumed(frozenset(request.retired), request.done, request.first_round),
         make_flusher=lambda: prepared.flusher if prepared else make_flusher(config, torch),
         attendant=None if prepared is not None else make_attendant(config, torch, clock),
+        turns=turns,
     )
     _tell_threads(emit, clock)
 

@@ -52,6 +52,8 @@ from usv_tui.records import (
     Gap,
     Ghosts,
     Headway,
+    Launch,
+    Launched,
     Mark,
     Noted,
     Output,
@@ -65,6 +67,7 @@ from usv_tui.records import (
     State,
     Telemetry,
     Timing,
+    Version,
     Visit,
     Watching,
     Window,
@@ -77,6 +80,7 @@ from usv_tui.session import readings, views
 from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, Raw, TelemetryColumns, thin
 from usv_tui.session.lane import Lane, Stretch
+from usv_tui.session.launches import Launches
 from usv_tui.session.row_store import BIN_NS, MAX_WINDOW, RowStore
 from usv_tui.session.snapshot import (
     BinSeries,
@@ -148,10 +152,12 @@ class Store:
         self.window = DEFAULT_WINDOW
         self.baseline: int | None = None
         self.ghosts = Ghosts(0, "", {})
+        self.duet = Launches()
+        """Where two versions are compared: what each launch says of each row."""
         self.has_loaded = self.failed = False
         """Code came into the worker while it measured; a row or the device failed."""
         self.fatal = self.fault = self.distortion = self.progress = ""
-        self.looks = 0
+        self.looks = self._energy_turn = 0
         """How often the statistics were asked."""
         self.watching: str | None = None
         """What the watcher says of itself, while there is one."""
@@ -164,8 +170,7 @@ class Store:
         self.visits: list[Visit] = []
         """Of a clock sweep."""
         self._steps: list[StepAt] = []
-        self.last_sample_ns = 0
-        self.last_ns = 0
+        self.last_sample_ns = self.last_ns = 0
         """The latest time that any record tells of."""
         self.start: Start | None = None
         self.end: End | None = None
@@ -193,7 +198,6 @@ class Store:
         self.first_sample_ns: int | None = None
         self.reasons = _Reasons()
         self.lane = Lane()
-        self._energy_turn = 0
         self._analyst = Analyst()
         self.analysis = Analysis()
 
@@ -309,6 +313,15 @@ class Store:
                 all_flags[index],
                 None if hosts is None else hosts[index],
             )
+            if self.duet.is_duet:
+                self.duet.add(
+                    row.info.bench,
+                    times[index],
+                    windows[index],
+                    inners[index],
+                    all_rounds[index],
+                    all_flags[index],
+                )
         if self.first_sample_ns is None:
             self.first_sample_ns = int(times.min())
         self.rounds = max(self.rounds, int(all_rounds.max()) + 1)
@@ -347,6 +360,26 @@ class Store:
 
     def _on_bench(self, record: Bench) -> None:
         self.rows[record.info.bench] = RowStore(record.info)
+        self.duet.apply(record)
+
+    def _on_version(self, record: Version) -> None:
+        self.duet.apply(record)
+        part = "HEAD" if record.index else "BASE"
+        self.log.line(record.at_ns, "event", f"{part} {record.label}: {record.what}")
+
+    def _on_launch(self, record: Launch) -> None:
+        self.duet.apply(record)
+        turn = f"turns of {record.rounds} round{'s' if record.rounds > 1 else ''}"
+        self.log.line(record.at_ns, "event", f"launch {record.number}: {turn}")
+
+    def _on_launched(self, record: Launched) -> None:
+        self.duet.apply(record)
+        cost = f"handing over cost {record.handover_ns / 1e3:.1f} us"
+        self.log.line(
+            record.at_ns,
+            "event",
+            f"launch {record.number} ended: {record.turns} turns, {cost}, {record.share:.2%}",
+        )
 
     def _on_state(self, record: State) -> None:
         row = self.rows.get(record.bench)
@@ -397,6 +430,7 @@ class Store:
 
     def _on_end(self, record: End) -> None:
         self.end = record
+        self.duet.apply(record)
         self.conclude()
 
     def _on_skip(self, record: Skip) -> None:
@@ -571,6 +605,8 @@ class Store:
         Fault: _on_fault_record,
         Gap: _on_gap,
         Headway: _on_headway,
+        Launch: _on_launch,
+        Launched: _on_launched,
         Mark: _on_mark,
         Noted: _on_notice,
         Output: _on_output,
@@ -583,6 +619,7 @@ class Store:
         State: _on_state,
         Telemetry: _on_reading,
         Timing: _on_timing,
+        Version: _on_version,
         Visit: _on_visit,
         Watching: _on_watching,
         Window: _on_window,
@@ -615,6 +652,9 @@ class Store:
             row.word, row.drift, row.effect = found.word, found.drift, found.effect
             row.ratio, row.ratio_to = found.ratio, against[bench]
             row.found = {}
+            if row.info.version is not None:
+                versus = self.duet.report().get(bench)
+                row.ratio = None if versus is None else versus.ratio
             if row.starved_words:
                 row.found["starved"] = row.starved_words
             if found.ratio is not None and found.ratio.moves:
@@ -822,6 +862,8 @@ class Store:
         """The row that this one is compared with; None for a baseline and for phases."""
         if row.info.parent is not None:
             return None
+        if row.info.version is not None:
+            return None if row.info.rival is None else self.rows.get(row.info.rival)
         if row.info.control_of is not None:
             return self.rows.get(row.info.control_of)
         if self.baseline is not None:

@@ -39,7 +39,7 @@ def name_of(row: "RowView", rows: "Sequence[RowView]") -> str:
         parent = next((r for r in rows if r.bench == row.parent), None)
         if parent is not None and parent.parent is not None:
             return f"{plain.name(parent.name)}: {plain.name(row.name)}"
-    return plain.name(row.name)
+    return plain.name(row.plain_name if row.rival is not None else row.name)
 
 
 class Cut(NamedTuple):
