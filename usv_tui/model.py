@@ -232,6 +232,8 @@ class DuetPart(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that cannot be compared, by name."""
     results: str = ""
     """Folder in which version 0 leaves what its rows return, for the other's checks; or empty."""
+    foreign: str = ""
+    """Folder from which no module of this version may come: the other version's."""
 
 
 class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):

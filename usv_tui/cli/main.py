@@ -202,7 +202,7 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
         why_headless = why_no_screen()
     is_headless = args.headless or bool(why_headless)
     is_open = args.iters is None and args.max_time is None and args.until is None
-    if is_headless and is_open and not hasattr(args, "visits"):
+    if is_headless and is_open and not (hasattr(args, "visits") or hasattr(args, "versions")):
         config["max_time_s"] = HEADLESS_MAX_TIME_S
     on_stdout = [name for name, target in _data(args).items() if target == "-"]
     if len(on_stdout) > 1:
@@ -284,6 +284,9 @@ class _Plan:
         self._suite = suite
         self._config = config
         self._simulation = simulation
+        self._versions = getattr(args, "versions", None)
+        """Two versions that are compared, or None."""
+        self._title = suite if self._versions is None else self._versions.title
         self._session: Any = None
         self._capture: Any = None
         self._journal: Any = None
@@ -365,13 +368,18 @@ class _Plan:
             pids.append(child.pid)
             return child
 
-        source = relay.Relay(make, request, is_process=args.isolate)
+        source: Any
+        if self._versions is None:
+            source = relay.Relay(make, request, is_process=args.isolate)
+        else:
+            log_fd = 1 if self._capture else 2
+            source = self._versions.source(request, log_fd, pids, prepared)
         make_watcher = None
         if not args.no_telemetry:
             make_watcher = watch.watcher_for(None if card is None else card.telemetry, pids)
         session = controller.LiveSession(
             source,
-            suite=self._suite,
+            suite=self._title,
             config=config,
             gate=gate,
             journal=self._journal,
@@ -506,14 +514,15 @@ class _Plan:
         self._has_screen = True
         args = self._args
         options_ = ScreenOptions(
-            title=self._suite,
+            title=self._title,
             fps=args.fps,
             ascii_only=True if args.ascii else None,
             mouse=args.mouse,
             close_at_end=self._config["iters"] is not None
             or args.max_time is not None
             or args.until is not None
-            or hasattr(args, "visits"),
+            or hasattr(args, "visits")
+            or self._versions is not None,
         )
         is_over = True
         late: list[str] = []
@@ -588,6 +597,8 @@ class _Plan:
             return self._say_no_table(error)
         args = self._args
         code = front.exit_code(session, signal_number)
+        if self._versions is not None:
+            code = self._versions.judge(snapshot, code)
         for kind, target in (("table", "-"), *_data(args).items()):
             try:
                 if target not in (None, "-"):
@@ -813,6 +824,16 @@ def _explain(argv: list[str]) -> int:
     return explain.run(explain.parser().parse_args(argv), _print)
 
 
+def _ab(argv: list[str]) -> int:
+    from usv_tui.cli import ab
+
+    args = ab.parse(argv)
+    try:
+        return _start(args)
+    finally:
+        args.versions.close()
+
+
 def _judge(argv: list[str]) -> int:
     from usv_tui.cli import judge
 
@@ -827,6 +848,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": partial(_show, "watch"),
     "init": _init,
     "compare": _compare,
+    "ab": _ab,
     "history": _history,
     "demo": _demo,
     "doctor": _doctor,

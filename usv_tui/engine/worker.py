@@ -139,6 +139,8 @@ def _work(
         finally:
             imports.mend()
         leave_if_copy()
+    if request.duet is not None:
+        _tell_foreign(request.duet.foreign, emit, clock)
     _tell_distortions(emit, clock)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
     if prepared is None and device != "cpu":
@@ -241,6 +243,27 @@ def _tell_threads(emit: Emit, clock: TimeSource) -> None:
     known = {f"torch_{name}": n for name, n in counts.items() if isinstance(n, int)}
     if known:
         emit(Noted(Notice(code="threads", at_ns=clock.now_ns(), evidence=known)))
+
+
+def _tell_foreign(folder: str, emit: Emit, clock: TimeSource) -> None:
+    """Modules that come from the other version's folder: then it is no other version."""
+    if not folder:
+        return
+    files = {
+        name: str(getattr(module, "__file__", None) or "")
+        for name, module in list(sys.modules.items())
+    }
+    names = sorted(
+        name
+        for name, file in files.items()
+        if file.startswith(f"{folder}{os.sep}")
+        and "site-packages" not in file
+        and not name.startswith("usv_tui")
+    )
+    if names:
+        evidence = {"modules": names[:8], "count": len(names), "folder": folder}
+        notice = Notice(code="foreign code", at_ns=clock.now_ns(), level="error", evidence=evidence)
+        emit(Noted(notice))
 
 
 def _tell_distortions(emit: Emit, clock: TimeSource) -> None:

@@ -50,6 +50,7 @@ MOST_LOST = 10
 _LEAVE_S = 2.0
 """How long a worker whose launch is over may take to leave."""
 BOTH = (0, 1)
+_NO_ROW = "no row is left that both versions have"
 
 Carrier = ThreadSource | ChildSource
 Make = Callable[[int, WorkRequest, Ends], Carrier]
@@ -65,6 +66,8 @@ class Plan(NamedTuple):
     launch_s: float = 4.0
     results: str = ""
     """Folder for what rows return."""
+    foreign: tuple[str, str] = ("", "")
+    """For each version, a folder from which nothing of it may come."""
     first_warmup_s: float = 10.0
     warmup_s: float = 1.0
     """Of all workers but the first: the device is warm by then."""
@@ -118,6 +121,10 @@ class Duet:
         """What a version is called."""
         return self._plan.versions[side].label
 
+    def rows(self, side: int) -> list[BenchInfo]:
+        """Those that a version has told of."""
+        return list(self._sides[side].rows.values())
+
     # -- launches
 
     def start(self) -> None:
@@ -157,6 +164,7 @@ class Duet:
             calls=self._calls,
             without=list(self._without),
             results=plan.results if is_first else "",
+            foreign=plan.foreign[side],
         )
         config = msgspec.structs.replace(
             first.config,
@@ -177,7 +185,7 @@ class Duet:
     def drain(self) -> list[AnyRecord]:
         """Everything new, and what follows from it."""
         records, self._more = self._more, []
-        if self._is_over:
+        if self._is_over or not self._number:
             return records
         for side in BOTH:
             loss = self._carrier(side).loss
@@ -188,9 +196,18 @@ class Duet:
             if loss is not None and not self._sides[side].has_ended and not self._is_over:
                 records += self._on_loss(side, loss)
                 return records
+        self._mind_the_time()
         if not self._is_over and all(one.has_ended for one in self._sides):
             records += self._on_end()
         return records
+
+    def _mind_the_time(self) -> None:
+        """The run's limit ends a launch as well."""
+        most_s = self._plan.requests[0].config.max_time_s
+        if most_s is None or self._began_ns is None or self._is_stopped or not self._is_measuring:
+            return
+        if self._time.now_ns() - self._began_ns >= most_s * NS_PER_S:
+            self.command(Command("stop", f"max time {most_s:g} s"))
 
     def _on_end(self) -> list[AnyRecord]:
         """Both workers of a launch have said their last word."""
@@ -203,7 +220,7 @@ class Duet:
             self._carrier(side).close(_LEAVE_S)
         why = self._why_enough(now_ns)
         if why:
-            return records + self._end(why, is_failure=not self.launches.ended)
+            return records + self._end(why, is_failure=why == _NO_ROW or not self.launches.ended)
         self._begin()
         return records
 
@@ -225,16 +242,17 @@ class Duet:
     def _why_enough(self, now_ns: int) -> str:
         plan, done = self._plan, self.launches.done
         most_s = plan.requests[0].config.max_time_s
+        began_ns = now_ns if self._began_ns is None else self._began_ns
+        if most_s is not None and now_ns - began_ns >= most_s * NS_PER_S:
+            return f"max time {most_s:g} s"
+        if all(one.rows for one in self._sides) and not self._comparable():
+            return _NO_ROW
         if self._is_stopped:
             return "stopped"
-        if not self._comparable():
-            return "no row is left that both versions have"
         if self._began_ns is None:
             return "nothing was measured"
         if not self._told_handover:
             return "a launch ended before its first turn"
-        if most_s is not None and now_ns - self._began_ns >= most_s * NS_PER_S:
-            return f"max time {most_s:g} s"
         if plan.launches is not None:
             return f"{done} launches" if done >= plan.launches else ""
         if done >= MOST:
@@ -333,7 +351,8 @@ class Duet:
         )
         one.rows[bench] = known
         said: list[AnyRecord] = [msgspec.structs.replace(record, info=known)]
-        if known.name and info.name in self._without:
+        if info.name in self._without and parent is None:
+            self._switch_off(side, bench)
             said += self._put_off(bench, self._without[info.name])
         return said
 
@@ -423,7 +442,13 @@ class Duet:
             for name, bench in names[i].items():
                 if name not in names[1 - i]:
                     said += self._leave_out(i, name, bench)
+        self._stop_without_rows()
         return said
+
+    def _stop_without_rows(self) -> None:
+        if all(one.rows for one in self._sides) and not self._comparable():
+            for side in BOTH:
+                self._carrier(side).command(Command("stop", _NO_ROW))
 
     def _leave_out(self, side: int, name: str, bench: int) -> list[AnyRecord]:
         now_ns = self._time.now_ns()
@@ -457,6 +482,7 @@ class Duet:
         if partner is None:
             return []
         self._switch_off(1 - side, partner)
+        self._stop_without_rows()
         return self._put_off(partner, why)
 
     def _on_error(self, side: int, record: BenchError) -> list[AnyRecord]:
@@ -495,7 +521,7 @@ class Duet:
             fault = Fault(now_ns, code, message, loss.hint)
             return [*records, fault, *self._end(f"worker lost: {loss.what}")]
         if not self._comparable():
-            return records + self._end("no row is left that both versions have", is_failure=True)
+            return records + self._end(_NO_ROW, is_failure=True)
         why = f"a fresh launch after {loss.what} in {plain.name(one.rows[bench].name)}"
         notice = Notice(code="fresh worker", at_ns=now_ns, level="warn", evidence={"why": why})
         self._number -= 1
