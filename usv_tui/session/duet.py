@@ -80,7 +80,7 @@ class _Side:
         self.carrier: Carrier | None = None
         self.ids: dict[int, int] = {}
         self.local: dict[int, int] = {}
-        self.has_ended = False
+        self.has_ended = self.is_ready = False
         self.rows: dict[int, BenchInfo] = {}
         """Its rows by the session's numbers."""
         self.chosen: Chosen | None = None
@@ -145,7 +145,7 @@ class Duet:
         ends = turns.lines()
         for side in BOTH:
             one = self._sides[side]
-            one.ids, one.local, one.has_ended = {}, {}, False
+            one.ids, one.local, one.has_ended, one.is_ready = {}, {}, False, False
             one.carrier = self._make(side, self._request(side), ends[side])
         for side in BOTH:
             self._carrier(side).start()
@@ -372,10 +372,12 @@ class Duet:
         if record.is_end:
             one.has_ended = True
             return self._on_early_end(side, record)
+        is_first = record.phase == RunPhase.MEASURING and not one.is_ready
+        if is_first:
+            one.is_ready = True
+            return self._tell_unmatched()
         if self._is_measuring and record.phase not in (RunPhase.PAUSED, RunPhase.MEASURING):
             return []
-        if record.phase == RunPhase.MEASURING and not self._is_measuring:
-            return self._tell_unmatched(side)
         if self._number > 1 and record.phase != RunPhase.IMPORTING and not self._is_measuring:
             return []
         detail = record.detail
@@ -429,9 +431,9 @@ class Duet:
 
     # -- rows that cannot be compared
 
-    def _tell_unmatched(self, side: int) -> list[AnyRecord]:
+    def _tell_unmatched(self) -> list[AnyRecord]:
         """Once both have told their rows: those that only one of them has are left out."""
-        if side == 0 or self._number > 1:
+        if self._number > 1 or not all(one.is_ready for one in self._sides):
             return []
         names = [
             {i.plain_name: b for b, i in one.rows.items() if i.parent is None}
@@ -440,7 +442,7 @@ class Duet:
         said: list[AnyRecord] = []
         for i in BOTH:
             for name, bench in names[i].items():
-                if name not in names[1 - i]:
+                if name not in names[1 - i] and name not in self._without:
                     said += self._leave_out(i, name, bench)
         self._stop_without_rows()
         return said
