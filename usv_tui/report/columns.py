@@ -230,7 +230,7 @@ OF_VERSIONS: tuple[Column, ...] = (
         lambda row, s: _beside(row, s).median_s if row.rival is not None else None,
         "Median of the same row in the version that is compared with.",
         live=_every(2),
-        final=0,
+        final=1,
         json="base_median_s",
         may_lack=True,
     ),
