@@ -513,6 +513,8 @@ class ClockUndo(msgspec.Struct, frozen=True, kw_only=True):
     """Controller-specific steps, each a verb and its arguments."""
 
 
+LOCKED_AT = "locked at "
+"""So begins the label of the mark that a lock of ours sets."""
 WITHDRAWN = "withdrawn"
 """In the evidence of a notice: what its code says does not hold any more."""
 

@@ -83,6 +83,8 @@ class RowView:
     energy_j: float | None = None
     """Joules per call."""
     energy_label: str = ""
+    before_lock: float | None = None
+    """Its std, in parts of the median, right before the lock that this epoch is measured under."""
     throttled: tuple[tuple[str, float], ...] = ()
     """Reason words with the share of samples taken under each."""
     version: int | None = None

@@ -24,6 +24,7 @@ from usv_tui.diagnosis.growth import LOADED
 from usv_tui.diagnosis.vocabulary import badge_of
 from usv_tui.model import (
     EXCLUDED,
+    LOCKED_AT,
     Advice,
     ClockState,
     DeviceInfo,
@@ -75,7 +76,7 @@ from usv_tui.records import (
 )
 from usv_tui.report.wording.advice import is_idle
 from usv_tui.report.wording.notices import sentence
-from usv_tui.report.wording.rows import clock_words, cost_words
+from usv_tui.report.wording.rows import clock_words, cost_words, std_change
 from usv_tui.session import readings, views
 from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, Raw, TelemetryColumns, thin
@@ -455,7 +456,10 @@ class Store:
                 self.log.notes.take_back("lock refused", "")
         if state.in_force_mhz != self.clocks.in_force_mhz:
             self.lane.on_clocks(record.at_ns, state)
+        is_news = state.is_held is True and self.clocks.is_held is None
         self.clocks = state
+        if is_news and self.lane.before_lock:
+            self.log.line(record.at_ns, "event", self._since_lock())
         if state.is_unmet:
             return  # a notice has said why
         if self._phase[0] != RunPhase.ENDED or self.clocks_during.locked_mhz is not None:
@@ -546,6 +550,7 @@ class Store:
             if row is not None:
                 row.start_epoch(record.at_ns)
             return
+        self._on_epoch(label)
         if self.epochs:
             last = self.epochs[-1]
             self.epochs[-1] = EpochView(last.number, last.label, last.from_ns, record.at_ns)
@@ -557,6 +562,28 @@ class Store:
             row.start_epoch(record.at_ns)
         if self.has_ended:
             self.conclude()
+
+    def _on_epoch(self, label: str) -> None:
+        """Keep what the spread was before a lock, while its epoch lasts."""
+        if not label.startswith(LOCKED_AT):
+            self.lane.before_lock = {}
+        elif not self.lane.before_lock:
+            stats = {b: row.statistics(self.window)[0].rel_std for b, row in self.rows.items()}
+            self.lane.before_lock = {bench: std for bench, std in stats.items() if std is not None}
+
+    def _since_lock(self) -> str:
+        """What the lock did to the row that it did most to."""
+        pairs = [
+            (before, now, row.info.name)
+            for bench, row in self.rows.items()
+            if row.info.parent is None
+            and (before := self.lane.before_lock.get(bench))
+            and (now := row.statistics(self.window)[0].rel_std)
+        ]
+        if not pairs:
+            return "the lock is held"
+        before, now, name = max(pairs, key=lambda pair: pair[0] / pair[1])
+        return f"the lock is held: {plain.name(name)} {std_change(before, now)}"
 
     def _forget(self) -> None:
         """What the statistics said was of the epoch before."""

@@ -192,6 +192,7 @@ def _row_view(store: "Store", row: RowStore, shares: tuple[tuple[str, float], ..
         badges=(*row.all_badges, *_stragglers(whole)),
         energy_j=row.energy.joules,
         energy_label=row.energy.label,
+        before_lock=store.lane.before_lock.get(info.bench),
         throttled=shares,
         version=info.version,
         plain_name=info.plain_name,

@@ -204,6 +204,11 @@ def left_out_words(left_out: Mapping[str, int]) -> str:
     return ", ".join(words)
 
 
+def std_change(before: float, now: float) -> str:
+    """`std 3.35 % → 0.19 %`: what a lock did to a row."""
+    return f"std {before * 100:.2f} % → {now * 100:.2f} %"
+
+
 # -- clocks
 
 
