@@ -131,15 +131,14 @@ class LockDialog:
             return self.lines(scene, width, height)
         own = layout.right or width
         body = self._body(scene, own)
-        room = height - 1 - layout.header - layout.heading - min(layout.rows, 3)
+        rows = layout.rows if layout.right else min(layout.rows, 3)
+        room = height - 1 - layout.header - layout.heading - rows
         tall = room if layout.right else min(len(body) + 1, max(room // 2, 8))
         shown = [self._head(scene, own), *text.exactly(body, own, tall - 1, scene.look.base)]
         first = height - 1 - tall
         out = list(lines[: height - 1])
         for index, strip in enumerate(shown):
             above = out[first + index]
-            if layout.right and len(above) < 3:  # a line of the table
-                continue
             out[first + index] = (above[0], above[1], strip) if layout.right else (strip,)
         return [*out, (bar.footer(LOCK, scene.look, width),)]
 
