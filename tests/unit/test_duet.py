@@ -13,6 +13,7 @@ from usv_tui.records import (
     Bench,
     BenchError,
     Command,
+    Fault,
     Launch,
     Launched,
     Noted,
@@ -25,6 +26,7 @@ from usv_tui.records import (
 )
 from usv_tui.report import table
 from usv_tui.session import export
+from usv_tui.session.live import Loss
 from usv_tui.session.store import Store
 
 
@@ -208,6 +210,28 @@ def test_a_stop_ends_both_workers_and_keeps_what_there_is():
     assert isinstance(run.records[-1], Progress)
     assert run.records[-1].detail == "stopped"
     assert run.duet.close(1.0)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_is_killed_in_no_row_costs_its_launch_alone():
+    """A fresh launch takes its place; one that is killed again and again is given up."""
+
+    def lose(run):
+        run.duet.drain()
+        run.duet._carrier(1).give_up(Loss("SIGKILL", "signal SIGKILL", None))
+        return run.duet.drain()
+
+    run = DuetRun(({"a": MS}, {"a": MS}), launches=1, launch_s=1e6)
+    run.duet.start()
+    while not any(isinstance(r, Launch) for r in run.records):
+        run.records += run.duet.drain()
+    said = lose(run)
+    assert [r.notice.code for r in said if isinstance(r, Noted)][-1:] == ["fresh worker"]
+    lose(run)
+    said = lose(run)
+    assert any(isinstance(r, Fault) and "SIGKILL" in r.message for r in said)
+    assert said[-1].is_end
+    run.duet.close(1.0)
 
 
 def test_the_limit_of_a_run_ends_its_launch():

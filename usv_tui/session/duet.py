@@ -8,6 +8,7 @@ launch. The workers hand the turn to each other (`engine.turns`); here nobody is
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ from usv_tui.records import (
     Chosen,
     Command,
     Fault,
+    Headway,
     Launch,
     Launched,
     Mark,
@@ -46,7 +48,9 @@ FEWEST, MOST = 5, 12
 NARROW = math.log1p(0.01)
 """Half an interval: no more launches are made once every row's is as narrow."""
 MOST_LOST = 10
-"""Launches that a row may break off."""
+"""Launches that may be broken off …"""
+MOST_UNEXPLAINED = 2
+"""… and for no row's sake."""
 _LEAVE_S = 2.0
 """How long a worker whose launch is over may take to leave."""
 BOTH = (0, 1)
@@ -97,7 +101,7 @@ class Duet:
         self.launches = Launches()
         """What they say so far."""
         self._number = 0
-        self._lost = 0
+        self._lost = self._unexplained = 0
         self._round = 0
         self._names: dict[tuple[str, int | None], int] = {}
         """A row's number in version 0, by its name and the row around it."""
@@ -383,7 +387,7 @@ class Duet:
         detail = record.detail
         path = self._plan.requests[side].path
         if detail == path:
-            detail = f"{path} ({self.label(side)}, launch {self._number})"
+            detail = f"{Path(path).name} ({self.label(side)}, launch {self._number})"
         return [msgspec.structs.replace(record, detail=detail)]
 
     def _on_early_end(self, side: int, record: Progress) -> list[AnyRecord]:
@@ -400,8 +404,13 @@ class Duet:
             return []
         self._is_measuring = True
         self._began_ns = self._began_ns or record.at_ns
-        wanted = f"launch {self._number} of {self.wanted}"
-        return [record, Progress(record.at_ns, RunPhase.MEASURING, wanted)]
+        at_least = "" if self._plan.launches else " or more"
+        words = f"launch {self._number} of {self.wanted}{at_least}"
+        return [
+            record,
+            Progress(record.at_ns, RunPhase.MEASURING, words),
+            Headway(record.at_ns, words),
+        ]
 
     def _chosen(self, side: int, record: Chosen) -> list[AnyRecord]:
         self._sides[side].chosen = record
@@ -515,7 +524,9 @@ class Duet:
         if self._is_stopped:
             return records + self._end("stopped")
         self._lost += 1
-        if bench is None or self._lost > MOST_LOST:
+        self._unexplained += bench is None
+        is_hopeless = bench is None and (loss.kind == "hang" or not one.rows)
+        if is_hopeless or self._unexplained > MOST_UNEXPLAINED or self._lost > MOST_LOST:
             code = loss.exit_code
             message = f"{self.label(side)}: the measuring process died: {loss.what}"
             if code != ExitCode.WORKER_LOST:
@@ -524,7 +535,8 @@ class Duet:
             return [*records, fault, *self._end(f"worker lost: {loss.what}")]
         if not self._comparable():
             return records + self._end(_NO_ROW, is_failure=True)
-        why = f"a fresh launch after {loss.what} in {plain.name(one.rows[bench].name)}"
+        where = self.label(side) if bench is None else plain.name(one.rows[bench].name)
+        why = f"a fresh launch after {loss.what} in {where}"
         notice = Notice(code="fresh worker", at_ns=now_ns, level="warn", evidence={"why": why})
         self._number -= 1
         self._begin()

@@ -63,6 +63,8 @@ class Versus:
             n_eff=float(over.launches),
             band=duet.BAND,
             note=note,
+            allocations=over.launches,
+            placement=over.between,
         )
 
 

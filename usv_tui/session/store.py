@@ -684,7 +684,7 @@ class Store:
                 row.ratio = None if versus is None else versus.ratio
             if row.starved_words:
                 row.found["starved"] = row.starved_words
-            if found.ratio is not None and found.ratio.moves:
+            if row.ratio is not None and row.ratio.moves:
                 row.found["ratio moves"] = "ratio moves"
             if found.is_timer_limited:
                 row.found["timer limited"] = "timer-limited"

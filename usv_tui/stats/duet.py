@@ -22,7 +22,8 @@ SAME = 0.01
 """The whole interval within this is called the same."""
 FEWEST_PAIRS = 8
 """A launch of fewer pairs of turns tells nothing of a row."""
-_TRIM = 0.1
+_TRIM = 0.25
+"""The middle half of the pairs counts: on a busy host many turns are interrupted."""
 
 
 class LaunchRatio(NamedTuple):
