@@ -35,8 +35,18 @@ def test_a_version_that_crashes_prints_and_renames_costs_its_own_rows_alone(tmp_
     """The others are compared, what is lost is told with its reason, and the exit code is 1."""
     for name, text in (("old.py", OLD), ("new.py", NEW)):
         (tmp_path / name).write_text(text)
-    options = "--headless --launches 2 --launch-time 0.4 --warmup 0.3 --device cpu".split()
-    options += "--save s.usv --json r.json --fail-on slower>5%".split()
+    options = [
+        "--headless",
+        "--launches",
+        "2",
+        "--launch-time",
+        "0.4",
+        "--warmup",
+        "0.3",
+        "--device",
+        "cpu",
+    ]
+    options += ["--save", "s.usv", "--json", "r.json", "--fail-on", "slower>5%"]
     done = subprocess.run(
         [sys.executable, "-m", "usv_tui", "ab", "old.py", "new.py", *options],
         cwd=tmp_path,
