@@ -216,10 +216,15 @@ def test_a_stop_ends_both_workers_and_keeps_what_there_is():
 def test_a_worker_that_is_killed_in_no_row_costs_its_launch_alone():
     """A fresh launch takes its place; one that is killed again and again is given up."""
 
+    lost = []
+
     def lose(run):
         run.duet.drain()
-        run.duet._carrier(1).give_up(Loss("SIGKILL", "signal SIGKILL", None))
-        return run.duet.drain()
+        lost.append(run.duet._carrier(1))
+        lost[-1].give_up(Loss("SIGKILL", "signal SIGKILL", None))
+        said = run.duet.drain()
+        lost[-1]._thread.join(10)
+        return said
 
     run = DuetRun(({"a": MS}, {"a": MS}), launches=1, launch_s=1e6)
     run.duet.start()
