@@ -215,7 +215,6 @@ def test_a_stop_ends_both_workers_and_keeps_what_there_is():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_worker_that_is_killed_in_no_row_costs_its_launch_alone():
     """A fresh launch takes its place; one that is killed again and again is given up."""
-
     lost = []
 
     def lose(run):
