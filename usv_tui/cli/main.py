@@ -127,8 +127,17 @@ def _run(argv: list[str]) -> int:
         return int(ExitCode.OK)
     if argv and Path(argv[0]).suffix == ".usv":
         return _show("show", argv)
-    if argv and not argv[0].startswith("-"):
-        _check_file(argv[0])  # before its arguments: it may be a command that was misspelt
+    from usv_tui.cli import script
+
+    at = script.file_at(argv)
+    if at is not None:
+        if argv[at] == "pytest" and not Path("pytest").exists():
+            return _measure(script.pytest(argv, at), suite="pytest")
+        if not at:
+            _check_file(argv[at])  # before its arguments: it may be a command that was misspelt
+        if script.is_script(argv, at):
+            _check_file(argv[at])
+            return _start(script.parse(argv, at))
     return _start(options.run_parser().parse_args(argv))
 
 
@@ -202,7 +211,7 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
         why_headless = why_no_screen()
     is_headless = args.headless or bool(why_headless)
     is_open = args.iters is None and args.max_time is None and args.until is None
-    if is_headless and is_open and not (hasattr(args, "visits") or hasattr(args, "versions")):
+    if is_headless and is_open and not hasattr(args, "visits") and _script_of(args) is None:
         config["max_time_s"] = HEADLESS_MAX_TIME_S
     on_stdout = [name for name, target in _data(args).items() if target == "-"]
     if len(on_stdout) > 1:
@@ -217,6 +226,12 @@ def _measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> in
         return plan.headless() if is_headless else plan.on_screen()
     finally:
         plan.leave()
+
+
+def _script_of(args: argparse.Namespace) -> list[str] | None:
+    """The arguments of a script that is run as it is; None for a suite."""
+    found: list[str] | None = getattr(args, "script", None)
+    return found
 
 
 def _data(args: argparse.Namespace) -> dict[str, str | None]:
@@ -284,12 +299,11 @@ class _Plan:
         self._suite = suite
         self._config = config
         self._simulation = simulation
-        self._versions = getattr(args, "versions", None)
-        """Two versions that are compared, or None."""
-        self._title = suite if self._versions is None else self._versions.title
         self._session: Any = None
         self._capture: Any = None
         self._journal: Any = None
+        self._output: Any = None
+        """What a script writes to its standard output."""
         self._save_note = ""
         self._target: Any = None
         self._has_screen = False
@@ -352,7 +366,11 @@ class _Plan:
         gate = Gate()
         config = model.RunConfig(**(self._config | {"cache": model.CacheMode(args.cache)}))
         request = model.WorkRequest(
-            path=self._suite, device=args.device, select=args.select, config=config
+            path=self._suite,
+            device=args.device,
+            select=args.select,
+            config=config,
+            script=_script_of(args),
         )
         simulation = self._simulation
         prepared, card = (None, None) if simulation is None else simulation.start()
@@ -364,22 +382,18 @@ class _Plan:
                 if self._board is not None:
                     place = where.Outside(self._board.row_cells, self._board.meet)
                 return live.ThreadSource(asked, gate, prepared=prepared, where=place)
-            child = live.ChildSource(asked, log_fd=1 if self._capture else 2)
+            out_fd = None if self._output is None else self._output.fd
+            child = live.ChildSource(asked, 1 if self._capture else 2, out_fd)
             pids.append(child.pid)
             return child
 
-        source: Any
-        if self._versions is None:
-            source = relay.Relay(make, request, is_process=args.isolate)
-        else:
-            log_fd = 1 if self._capture else 2
-            source = self._versions.source(request, log_fd, pids, prepared)
+        source = relay.Relay(make, request, is_process=args.isolate)
         make_watcher = None
         if not args.no_telemetry:
             make_watcher = watch.watcher_for(None if card is None else card.telemetry, pids)
         session = controller.LiveSession(
             source,
-            suite=self._title,
+            suite=self._suite,
             config=config,
             gate=gate,
             journal=self._journal,
@@ -477,6 +491,10 @@ class _Plan:
                 path = Path(tempfile.gettempdir()) / f"usv-tui-{secrets.token_hex(8)}.log"
             self._capture = capture.OutputCapture(path)
             self._capture.start()
+            if _script_of(self._args) is not None:
+                from usv_tui.session.script_output import ScriptOutput
+
+                self._output = self._capture.aside = ScriptOutput()
         except OSError as error:
             raise UsageError(
                 f"no file for what the benchmarks print: {error.strerror or error}",
@@ -514,15 +532,14 @@ class _Plan:
         self._has_screen = True
         args = self._args
         options_ = ScreenOptions(
-            title=self._title,
+            title=self._suite,
             fps=args.fps,
             ascii_only=True if args.ascii else None,
             mouse=args.mouse,
             close_at_end=self._config["iters"] is not None
             or args.max_time is not None
             or args.until is not None
-            or hasattr(args, "visits")
-            or self._versions is not None,
+            or hasattr(args, "visits"),
         )
         is_over = True
         late: list[str] = []
@@ -579,6 +596,14 @@ class _Plan:
 
     # -- what remains
 
+    def _give_output(self, session: Any) -> None:
+        """What a script wrote, where stdout is not for data."""
+        if self._output is None or self._output.is_empty or "-" in _data(self._args).values():
+            return
+        _to_stdout(lambda _: self._output.copy_to(sys.stdout.buffer))
+        if session.has_samples:
+            _print("")
+
     def _finish(self, signal_number: int, *, is_over: bool, is_told: bool = False) -> int:
         """Data, table and the way back to them; never waits for a worker that hangs.
 
@@ -597,8 +622,7 @@ class _Plan:
             return self._say_no_table(error)
         args = self._args
         code = front.exit_code(session, signal_number)
-        if self._versions is not None:
-            code = self._versions.judge(snapshot, code)
+        self._give_output(session)
         for kind, target in (("table", "-"), *_data(args).items()):
             try:
                 if target not in (None, "-"):
@@ -824,16 +848,6 @@ def _explain(argv: list[str]) -> int:
     return explain.run(explain.parser().parse_args(argv), _print)
 
 
-def _ab(argv: list[str]) -> int:
-    from usv_tui.cli import ab
-
-    args = ab.parse(argv)
-    try:
-        return _start(args)
-    finally:
-        args.versions.close()
-
-
 def _judge(argv: list[str]) -> int:
     from usv_tui.cli import judge
 
@@ -848,7 +862,6 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": partial(_show, "watch"),
     "init": _init,
     "compare": _compare,
-    "ab": _ab,
     "history": _history,
     "demo": _demo,
     "doctor": _doctor,

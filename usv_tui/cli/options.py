@@ -11,7 +11,7 @@ from usv_tui import plain
 from usv_tui.errors import UsageError, closest
 
 COMMANDS = (
-    *("list", "init", "export", "compare", "ab", "history", "replay", "watch"),
+    *("list", "init", "export", "compare", "history", "replay", "watch"),
     *("demo", "doctor", "clocks", "lie", "explain", "judge"),
 )
 
@@ -23,6 +23,8 @@ EXPORTS = (
 _EPILOG = """\
 commands:
   usv-tui FILE                 time the benchmarks of FILE on the screen (or headless)
+  usv-tui SCRIPT [ITS ARGS]    a script that times with triton, torch, … as it is, live
+  usv-tui pytest [ITS ARGS]    a pytest-benchmark suite
   usv-tui init [NAME]          a commented benchmark file to start from, or a shipped one
   usv-tui list FILE            what FILE would time, and what it would not, and why
   usv-tui demo [SCENARIO]      the same screen on a simulated GPU (demo --list)
@@ -31,7 +33,6 @@ commands:
   usv-tui explain CODE         what a verdict's code means, and what to do
   usv-tui export FILE.usv      a saved session as JSON or CSV
   usv-tui compare A B          saved sessions against the first, where they may be compared
-  usv-tui ab BASE [HEAD] FILE  is this version faster? two of them, turn by turn
   usv-tui history [FOLDER]     the sessions that are kept; --plot NAME, --prune 30d
   usv-tui FILE.usv             a saved session on the same screen, at its end
   usv-tui replay FILE.usv      the same, played from its first sample
@@ -333,6 +334,14 @@ def run_parser() -> Parser:
         help="only rows whose name holds or matches PATTERN; may be repeated",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
+    parser.add_argument(
+        "--as",
+        dest="taken_as",
+        choices=("script", "suite"),
+        default=None,
+        help="run FILE as the script that it is, or as a file of benchmarks (default: as a suite "
+        "where it has benchmarks of its own)",
+    )
     add_run_options(parser)
     return parser
 

@@ -45,10 +45,20 @@ BADGES: Mapping[str, str] = {
     "lazy result": "lazy",
     "not audited": "not audited",
     "clock replaced": "clock replaced",
+    "sequential": "sequential",
+    "in place": "in place",
 }
 """A word or two for the row, by code; a code that is not here is its own badge."""
 SILENT = frozenset(
-    {"imports emptied", "signalled", "stuck", "long import", "long first call", "code loaded"}
+    {
+        "imports emptied",
+        "signalled",
+        "stuck",
+        "long import",
+        "long first call",
+        "code loaded",
+        "group closed",
+    }
 )
 """Codes without a badge: the row's state says it, or it is news and no property of the row."""
 

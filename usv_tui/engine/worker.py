@@ -14,6 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -26,14 +27,15 @@ from usv_tui.diagnosis.ear import listening
 from usv_tui.diagnosis.growth import Growth
 from usv_tui.diagnosis.host_watch import HostWatch
 from usv_tui.diagnosis.roofline import cpu_roofline, facts_of, roofline_of
+from usv_tui.engine import guest
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.references import References
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
-from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError, one_line
+from usv_tui.foreign.host import Ending, Host, nothing_called
 from usv_tui.gate import Gate
 from usv_tui.model import Notice, RunConfig, RunPhase, Suite, WorkRequest
 from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
@@ -82,13 +84,12 @@ def work(
     time_source: TimeSource | None = None,
     prepared: Prepared | None = None,
     where: Where | None = None,
-    turns: Turns | None = None,
 ) -> None:
     """Measure `request` until it is done or stopped. Always ends with a `Progress("ended")`."""
     clock = time_source or MonotonicTime()
     try:
         with no_copies():
-            reason = _work(request, emit, commands, wake, gate, clock, prepared, where, turns)
+            reason = _work(request, emit, commands, wake, gate, clock, prepared, where)
     except LeftBehind:
         raise
     except UsvError as error:
@@ -102,8 +103,6 @@ def work(
         hint = "please report this with the traceback"
         emit(Fault(clock.now_ns(), int(ExitCode.WORKER_LOST), reason, hint, text))
     emit(Progress(clock.now_ns(), RunPhase.ENDED, reason))
-    if turns is not None:
-        turns.close()
     gate.unman()
 
 
@@ -116,7 +115,6 @@ def _work(
     clock: TimeSource,
     prepared: Prepared | None,
     where: Where | None,
-    turns: Turns | None,
 ) -> str:
     torch: Any = None
     references = References()
@@ -128,6 +126,8 @@ def _work(
         identity = {**identity, **facts_of(cpu_roofline())}
     references.take()
     emit(Chosen(clock.now_ns(), device, reason, identity))
+    if request.script is not None:
+        return _run_script(request, emit, commands, wake, gate, clock, where, (device, reason))
     if prepared is not None and prepared.suite is not None:
         suite = select_rows(prepared.suite, request.select)
     else:
@@ -139,8 +139,6 @@ def _work(
         finally:
             imports.mend()
         leave_if_copy()
-    if request.duet is not None:
-        _tell_foreign(request.duet.foreign, emit, clock)
     _tell_distortions(emit, clock)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
     if prepared is None and device != "cpu":
@@ -160,7 +158,6 @@ def _work(
         resumed=Resumed(frozenset(request.retired), request.done, request.first_round),
         make_flusher=lambda: prepared.flusher if prepared else make_flusher(config, torch),
         attendant=None if prepared is not None else make_attendant(config, torch, clock),
-        turns=turns,
     )
     _tell_threads(emit, clock)
 
@@ -171,6 +168,53 @@ def _work(
 
     with listening(warned):
         return runner.run()
+
+
+def _run_script(
+    request: WorkRequest,
+    emit: Emit,
+    commands: deque[Command],
+    wake: threading.Event,
+    gate: Gate,
+    clock: TimeSource,
+    where: Where | None,
+    chosen: tuple[str, str],
+) -> str:
+    """Somebody else's script, whose calls are timed while it runs."""
+    device, reason = chosen
+    torch: Any = sys.modules.get("torch")
+    config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
+    runner = guest.GuestRunner(
+        Suite(request.path, ()),
+        config,
+        make_timer(config, torch),
+        emit,
+        commands=commands,
+        wake=wake,
+        gate=gate,
+        time_source=clock,
+        where=where,
+        make_flusher=lambda: make_flusher(config, torch),
+        attendant=make_attendant(config, torch, clock),
+    )
+    _tell_threads(emit, clock)
+    host = Host(runner, Path(request.path), request.script or [])
+    ending = runner.run_script(lambda _: host.run(), request.path)
+    if runner.is_stopped:
+        return runner.stop_words
+    if ending.said:
+        raise ScriptFailed(ending)
+    if not runner.counted and not ending.code:
+        raise nothing_called(request.path)
+    return f"the script ended, exit code {ending.code}"
+
+
+class ScriptFailed(UsvError):
+    """A script that died: its exit code is the run's."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.said, ending.hint)
+        self.exit_code = ending.code  # type: ignore[assignment]
 
 
 class _Library:
@@ -243,27 +287,6 @@ def _tell_threads(emit: Emit, clock: TimeSource) -> None:
     known = {f"torch_{name}": n for name, n in counts.items() if isinstance(n, int)}
     if known:
         emit(Noted(Notice(code="threads", at_ns=clock.now_ns(), evidence=known)))
-
-
-def _tell_foreign(folder: str, emit: Emit, clock: TimeSource) -> None:
-    """Modules that come from the other version's folder: then it is no other version."""
-    if not folder:
-        return
-    files = {
-        name: str(getattr(module, "__file__", None) or "")
-        for name, module in list(sys.modules.items())
-    }
-    names = sorted(
-        name
-        for name, file in files.items()
-        if file.startswith(f"{folder}{os.sep}")
-        and "site-packages" not in file
-        and not name.startswith("usv_tui")
-    )
-    if names:
-        evidence = {"modules": names[:8], "count": len(names), "folder": folder}
-        notice = Notice(code="foreign code", at_ns=clock.now_ns(), level="error", evidence=evidence)
-        emit(Noted(notice))
 
 
 def _tell_distortions(emit: Emit, clock: TimeSource) -> None:

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from usv_tui.descriptors import Identity, out_of_the_way
 
@@ -56,6 +56,14 @@ class NoKeyboard(io.TextIOWrapper):
         return line
 
 
+class Aside(Protocol):
+    """Where more lines come from."""
+
+    def lines(self, *, is_end: bool = False) -> list[str]:
+        """Those that are new."""
+        ...
+
+
 class OutputCapture:
     """Sends fds 1 and 2 to a file from `start` until `stop`; `tail` gives the new lines."""
 
@@ -70,6 +78,8 @@ class OutputCapture:
         """User code may close what is ours, and get its number for a file of its own."""
         self._terminals: list[str] = []
         self._partial = b""
+        self.aside: Aside | None = None
+        """Lines from elsewhere: the standard output of a script."""
         self._saved_streams: tuple[TextIO, TextIO, TextIO] | None = None
 
     def start(self) -> None:
@@ -129,7 +139,8 @@ class OutputCapture:
         """
         if self._read_fd < 0 or not self._identities[self._read_fd].holds(self._read_fd):
             return []
-        return self._skip_flood(limit) + (self._take(limit) or [])
+        beside = [] if self.aside is None else self.aside.lines()
+        return beside + self._skip_flood(limit) + (self._take(limit) or [])
 
     def _skip_flood(self, limit: int) -> list[str]:
         at = os.lseek(self._read_fd, 0, os.SEEK_CUR)
@@ -162,9 +173,9 @@ class OutputCapture:
             self._saved_streams = None
         for fd, saved in enumerate((self._real_stdin, self.real_stdout, self.real_stderr)):
             self._point_back(fd, saved)
-        lines = []
+        lines = [] if self.aside is None else self.aside.lines(is_end=True)
         if self._identities[self._read_fd].holds(self._read_fd):
-            lines = self._skip_flood(1 << 16)
+            lines += self._skip_flood(1 << 16)
             while (chunk := self._take(1 << 16)) is not None:
                 lines += chunk
         if self._partial:

@@ -540,17 +540,19 @@ class LiveSession(ShownSession):
         """True when anything was timed."""
         return any(row.t_ns.n for row in self.store.rows.values())
 
-    def exit_code(self) -> ExitCode:
-        """What this session is worth to a script."""
+    def exit_code(self) -> int:
+        """What this session is worth to a script; that of a script is its own."""
         if self.desk is not None and self.desk.failure:
             return ExitCode.CLOCKS_NOT_RESTORED
         if self.fault is not None:
-            return ExitCode(self.fault.exit_code)
+            return _named(self.fault.exit_code)
         if self.store.fatal:
             return ExitCode.WORKER_LOST
         if self.journal_failure:
             return ExitCode.USAGE
         store = self.store
+        if store.script_exit is not None:
+            return _named(store.script_exit)
         if store.failed or store.refused or store.unsampled or not self.has_samples:
             return ExitCode.BENCH_FAILED
         if self.desk is not None and self.desk.unmet:
@@ -564,3 +566,8 @@ class LiveSession(ShownSession):
         """True when a target was asked for and not met, or a control row differs."""
         unmet = self.goal is not None and not (self.outcome is not None and self.outcome.is_met)
         return unmet or bool(self.store.analysis.untrusted)
+
+
+def _named(code: int) -> int:
+    """One of ours where it is one; a script may have any."""
+    return ExitCode(code) if code in ExitCode._value2member_map_ else code

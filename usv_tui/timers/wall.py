@@ -29,8 +29,8 @@ class Slot:
     """One row as the timer sees it. Built once a row, not once a sample."""
 
     __slots__ = (
-        "before", "bench", "cold_each", "flush", "fn", "hints", "inner", "is_refilled", "refill",
-        "reset", "stream",
+        "before", "bench", "cold_each", "enter", "flush", "fn", "hints", "inner", "is_refilled",
+        "refill", "reset", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,8 @@ class Slot:
         self.cold_each = cold_each
         """Flush before each inner call and time each: the only way for inner > 1 to be cold."""
         self.stream = stream
+        self.enter: Callable[[], object] | None = None
+        """First of all that comes before a window: the state that the row's calls run in."""
         self.refill = 0
         """Untimed calls right before each window, which bring back what neighbours evicted."""
         self.is_refilled = False
@@ -68,9 +70,10 @@ class Slot:
         again = self.reset, unwrap(self.fn)
         once = tuple(f for f in again if f is not None)
         last = tuple(f for f in (self.reset, self.flush) if f is not None)
+        first = () if self.enter is None else (self.enter,)
         self.refill = calls
         self.is_refilled = calls > 0 and not last
-        self.before = once * calls + last
+        self.before = first + once * calls + last
 
     def twin(self, refill: int = 0) -> "Slot":
         """The same row with other calls before its windows, for trials."""
@@ -84,6 +87,7 @@ class Slot:
             stream=self.stream,
         )
         twin.hints = self.hints
+        twin.enter = self.enter
         twin.set_refill(refill)
         return twin
 

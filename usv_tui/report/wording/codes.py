@@ -108,6 +108,15 @@ CODES: Mapping[str, Code] = {
     "off-the-cpu": Code("it sleeps or waits", "is that what is to be timed?"),
     "host-busy": Code("somebody else has its CPU", "an idle machine"),
     "page-faults": Code("memory is taken and given back in each call", "allocate once"),
+    "sequential": Code(
+        "a script's call that was timed by itself: its value was needed at once",
+        "what a perf_report, a Compare or one do_bench_many holds is interleaved",
+    ),
+    "in-place": Code(
+        "timed with its group it took other than where the script called it: the value is from "
+        "there, not interleaved",
+        "give the callable all that it reads as arguments or in its closure",
+    ),
     "warned": Code("its code gave a warning", "read it"),
     "unproven": Code("this way of timing has not been tried on a real device", "compare --timer"),
     "host-only": Code("nothing was put into the device's stream", "--timer wall"),

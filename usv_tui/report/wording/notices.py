@@ -122,19 +122,6 @@ _SENTENCES: dict[str, Words] = {
     "not saved": lambda e: str(e.get("reason", "")),
     "look for": lambda e: f"look for: {e.get('reason', '')}",
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
-    "only in one": lambda e: (
-        f"only {e['version']} has it, not {e['other']}: there is nothing to compare it with"
-    ),
-    "foreign code": lambda e: (
-        f"THIS IS NOT ONLY THE OTHER VERSION'S CODE: {e['count']} module(s) come from "
-        f"{e['folder']} ({', '.join(e['modules'])})"
-    ),
-    "turn opens": lambda e: (
-        f"the first {e['rounds']} round(s) of a turn differ from its others: flagged as ramp"
-    ),
-    "not compared": lambda e: (
-        f"its result cannot be held against the other version's: {e['reason']}"
-    ),
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",
     "imports emptied": lambda e: (
         f"{e.get('rows', 'a row')} emptied {e.get('what', 'sys.modules')}: it was put back"
@@ -164,8 +151,28 @@ _SENTENCES: dict[str, Words] = {
         f"torch computes with {e.get('torch_threads', '?')} threads "
         f"({e.get('torch_interop_threads', '?')} between operators)"
     ),
+    "sequential": lambda e: f"timed by itself, not interleaved with others: {e.get('reason', '')}",
+    "in place": lambda e: (
+        f"{_apart(e)} beside its group as where the script called it: the value is the latter"
+    ),
+    "group closed": lambda e: (
+        f"{e.get('rows', '?')} calls that wait hold {float(e['held_bytes']) / 1e9:.3g} GB: "
+        "they are timed now, before the rest of their group"
+    ),
+    "sleeps skipped": lambda e: (
+        f"{e['count']} sleeps between its benchmarks, {float(e['seconds']):.3g} s, were skipped"
+    ),
+    "script ended": lambda e: (
+        f"the script ended with exit code {e.get('exit', '?')}, {e.get('rows', 0)} rows timed"
+    ),
     "no thermometer": lambda e: f"pace {e.get('pace', '')} needs a temperature, and there is none",
 }
+
+
+def _apart(e: Mapping[str, Any]) -> str:
+    ratio = float(e["beside_s"]) / float(e["place_s"])
+    return f"{ratio:.2f} times as long"
+
 
 CODES = frozenset(_SENTENCES)
 """Every code that has words of its own."""

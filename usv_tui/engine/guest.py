@@ -1,0 +1,377 @@
+"""Somebody else's script in the measuring loop: its calls become rows while it runs.
+
+The script has the thread; at each of its calls, or groups of calls, the loop runs until these have
+what the script asked for, and the script goes on with the numbers.
+"""
+
+import contextlib
+import ctypes
+import gc
+import statistics
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from usv_tui.diagnosis.checks import vet_result
+from usv_tui.engine.calibrate import prime, try_window
+from usv_tui.engine.memory import free_bytes
+from usv_tui.engine.runner import Row, Runner
+from usv_tui.engine.window import DEFAULT_S
+from usv_tui.foreign.calls import Answer, Call, Stopped
+from usv_tui.foreign.host import Ending
+from usv_tui.foreign.surroundings import Surroundings
+from usv_tui.model import EXCLUDED, Benchmark, CacheMode, Notice, RowState, RunConfig, RunPhase
+from usv_tui.records import AnyRecord, Calibrated, Command, Mark, Noted, Samples, Timing
+from usv_tui.suite.rows import Built
+from usv_tui.timesource import NS_PER_S
+
+AGREEMENT = 1.3
+"""A call's time beside its group, and in place where the script made it, may differ by this."""
+_LOOKS = 5
+"""Windows in place, before a call waits for its group."""
+_SPARE = 3.0
+"""A group may take so many times what its script asked for: refilling, flushing, warming up."""
+_LEAST_S = 0.05
+_LEAST_WINDOWS = 12
+_FIRST_WARM_S = 1.0
+"""An idle card needs about so long to raise its clock; later groups find it raised."""
+_MEMORY_SHARE = 4
+_WARNS = ("sleeps skipped", "group closed")
+_GRACE_S = 2.0
+"""A group that is being timed ends by itself when the time is over."""
+
+
+class GuestRunner(Runner):
+    """A `foreign.Conductor`: the loop, a group of a script's calls at a time."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._send: Callable[[AnyRecord], object] = self._emit
+        self._emit = self._pass_on
+        self._asked: RunConfig = self._config
+        self._calls: dict[int, Call] = {}
+        self._block: dict[int, int] = {}
+        self._windows: dict[int, list[float]] = {}
+        self._errors: dict[int, BaseException] = {}
+        self._in_place: dict[int, list[Samples]] = {}
+        self._is_over = False
+        self.counted = 0
+        """Rows that were timed."""
+        most_s = self._asked.max_time_s
+        self._end_ns = None if most_s is None else self._time.now_ns() + round(most_s * NS_PER_S)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the user, or the time, ended it."""
+        return self._is_over or (self._end_ns is not None and self._time.now_ns() > self._end_ns)
+
+    @property
+    def stop_words(self) -> str:
+        """Why it was stopped."""
+        is_late = not self._is_over and self._asked.max_time_s is not None
+        return f"max time {self._asked.max_time_s:g} s" if is_late else self._stop_reason or "quit"
+
+    # -- records on their way out
+
+    def _pass_on(self, record: AnyRecord) -> None:
+        """Windows hold the script's calls, of which one of ours may be many."""
+        if isinstance(record, Samples):
+            record = self._scaled(record)
+            flags = record.all_flags()
+            columns = zip(record.bench, record.window_ns, record.inners(), flags, strict=True)
+            for bench, window_ns, inner, flag in columns:
+                if bench in self._windows and not flag & EXCLUDED:
+                    self._windows[bench].append(window_ns / inner / NS_PER_S)
+        elif isinstance(record, Calibrated) and record.bench in self._block:
+            times = self._block[record.bench]
+            record = msgspec.structs.replace(
+                record, inner=record.inner * times, per_call_ns=round(record.per_call_ns / times)
+            )
+        self._send(record)
+
+    def _scaled(self, record: Samples) -> Samples:
+        if self._block.keys().isdisjoint(record.bench):
+            return record
+        times = [self._block.get(bench, 1) for bench in record.bench]
+        inner = [i * k for i, k in zip(record.inners(), times, strict=True)]
+        return msgspec.structs.replace(record, inner=inner)
+
+    # -- the conductor
+
+    @property
+    def room_bytes(self) -> int:
+        """A part of what is free."""
+        return (free_bytes() or 1 << 33) // _MEMORY_SHARE
+
+    def tell(self, code: str, evidence: Mapping[str, Any], call: Call | None = None) -> None:
+        """A notice, of a row where there is one."""
+        bench = None if call is None or call.bench < 0 else call.bench
+        at_ns, level = self._time.now_ns(), "warn" if code in _WARNS else "info"
+        notice = Notice(code=code, at_ns=at_ns, bench=bench, level=level, evidence=dict(evidence))
+        self._send(Noted(notice))
+
+    def meet(self, call: Call) -> BaseException | None:
+        """Announce a call, make it once in place, and look how long it takes there."""
+        self._heed()
+        row = self._row_of(call)
+        self._enter(row)
+        self._state(row, RowState.PREPARING)
+        slot = self._make_slot(row, Built(call.fn, call.reset, None, call.stream, ()))
+        first = prime(self._timer, slot, self._time.now_ns)
+        error = first.error or vet_result(first.result)
+        if error is None:
+            row.slot = slot
+            row.cost_ns = round(first.seconds * NS_PER_S)
+            self._unsampled.add(row.bench)
+            self._calibrate(row)
+            error = self._errors.get(row.bench)
+        if error is not None:
+            self._fail(row, error)
+        else:
+            self._look_in_place(row)
+            self._state(row, RowState.WAITING, "in place")
+        self._enter(None)
+        return error
+
+    def _row_of(self, call: Call) -> Row:
+        call.bench = bench = len(self._rows)
+        benchmark = Benchmark(
+            name=call.full_name,
+            build=lambda _: call.fn,
+            group=call.group or call.full_name,
+            params=call.params,
+            is_baseline=call.is_baseline,
+            inner=call.inner,
+            cache=CacheMode.COLD if call.is_cold else None,
+        )
+        row = Row(bench, benchmark)
+        row.is_on = False
+        self._rows.append(row)
+        self._calls[bench] = call
+        if call.calls != 1:
+            self._block[bench] = call.calls
+        self._windows[bench] = []
+        self._config = self._asked
+        self._tell_rows([row])
+        return row
+
+    def _look_in_place(self, row: Row) -> None:
+        """Some windows where the script made the call; a slow one has had a window already."""
+        slot, kept = row.slot, self._in_place.setdefault(row.bench, [])
+        assert slot is not None
+        for _ in range(0 if row.is_slow else _LOOKS):
+            found = try_window(self._timer, slot, self._time.now_ns)
+            if found.first is not None:
+                kept.append(found.first)
+
+    def measure(self, calls: Sequence[Call], *, sequential: str = "") -> list[Answer]:
+        """Interleave calls that were met until each has what its script asked for."""
+        rows = [self._rows[call.bench] for call in calls if call.bench >= 0]
+        live = [row for row in rows if row.slot is not None and not row.is_failed]
+        if sequential:
+            for row in live:
+                self._note("sequential", row, {"reason": sequential})
+        before = Surroundings.now()
+        try:
+            if live:
+                self._measure_rows(live)
+        finally:
+            if before is not None:
+                before.enter()
+        answers = [self._answer(call) for call in calls]
+        for row in rows:
+            row.slot = None
+            row.is_on = False
+            self._in_place.pop(row.bench, None)
+        self._reschedule()
+        self._heed()
+        return answers
+
+    def _measure_rows(self, rows: list[Row]) -> None:
+        calls = [self._calls[row.bench] for row in rows]
+        self._settle_state(rows, calls)
+        for row in rows:
+            row.is_on = True
+        self._config = config = self._config_of(calls, rows)
+        self._slow_ns = NS_PER_S // 2
+        self._is_measuring, self._stop_reason, self._limit_ns = False, "", None
+        self._set_inner(self._target_s)
+        self._reschedule()
+        self._began_ns = self._time.now_ns()
+        states = [call.surroundings for call in calls]
+        is_inference = any(s is not None and s.is_inference for s in states)
+        with _inference(is_on=is_inference):
+            try:
+                self._warm_up(self._began_ns)
+                self._began_ns = self._time.now_ns()
+                if not self._stop_reason:
+                    self._look_warm(config.max_time_s * NS_PER_S / 10 if config.max_time_s else 0)
+                    self._measure(self._began_ns)
+                self._drain(wait=True)
+            finally:
+                self._gate.unman()
+                gc.enable()
+                gc.unfreeze()
+        self.counted += len(rows)
+        for row in rows:
+            if not row.is_failed:
+                self._state(row, RowState.DONE)
+        self._progress(RunPhase.SCRIPT)
+
+    def _settle_state(self, rows: Sequence[Row], calls: Sequence[Call]) -> None:
+        """One state for all is entered once; where they differ, before each window."""
+        states = [call.surroundings for call in calls]
+        first = states[0]
+        is_one = all(state == first for state in states)
+        for row, state in zip(rows, states, strict=True):
+            assert row.slot is not None
+            row.slot.enter = None if is_one or state is None else state.enter
+            row.slot.set_refill(0)
+        if first is not None:
+            first.enter()
+
+    def _config_of(self, calls: Sequence[Call], rows: Sequence[Row]) -> RunConfig:
+        """What the script asked for, within what the user asked for."""
+        asked = self._asked
+        own_s = sum(max(call.seconds, _LEAST_S) for call in calls)
+        slowest_s = max(row.cost_ns for row in rows) / NS_PER_S
+        least = asked.iters or max((call.samples or 0 for call in calls), default=0) or None
+        max_s = _SPARE * own_s + len(rows) * slowest_s
+        warm_s = min(asked.warmup_max_s, own_s / 4)
+        if not self.counted and asked.device != "cpu":
+            warm_s = min(asked.warmup_max_s, _FIRST_WARM_S + warm_s)
+        if least is None:
+            per_round_s = sum(row.cost_ns for row in rows) / NS_PER_S
+            least = max(_LEAST_WINDOWS, round(own_s / max(per_round_s, 1e-9)))
+        if self._end_ns is not None:
+            max_s = min(max_s, max(_LEAST_S, (self._end_ns - self._time.now_ns()) / NS_PER_S))
+        return msgspec.structs.replace(
+            asked, iters=least, max_time_s=max_s, warmup_max_s=warm_s, realloc=0,
+            target_window_s=asked.target_window_s or DEFAULT_S,
+        )  # fmt: skip
+
+    def _answer(self, call: Call) -> Answer:
+        bench = call.bench
+        windows = self._windows.pop(bench, [])
+        if bench in self._errors:
+            return Answer(windows, self._errors[bench])
+        place = self._place_of(bench)
+        if place and windows and not _agree(statistics.median(windows), statistics.median(place)):
+            evidence = {"beside_s": statistics.median(windows), "place_s": statistics.median(place)}
+            row = self._rows[bench]
+            self._note("in place", row, evidence, level="warn")
+            self._send(Mark(self._time.now_ns(), "in place", bench))
+            self._give_in_place(bench)
+            return Answer(place)
+        if not windows and place:
+            self._give_in_place(bench)
+            windows = place
+        return Answer(windows)
+
+    def _place_of(self, bench: int) -> list[float]:
+        times = self._block.get(bench, 1)
+        return [
+            window_ns / inner / times / NS_PER_S
+            for record in self._in_place.get(bench, ())
+            for window_ns, inner in zip(record.window_ns, record.inners(), strict=True)
+        ]
+
+    def _give_in_place(self, bench: int) -> None:
+        for record in self._in_place.get(bench, ()):
+            self._send(self._scaled(msgspec.structs.replace(record, round=self._round)))
+            self._unsampled.discard(bench)
+            self._round += 1
+
+    def timed_elsewhere(self, call: Call, windows_s: Sequence[float], reason: str) -> None:
+        """Windows that the library's own timer has timed, as they are."""
+        if call.bench < 0:
+            row = self._row_of(call)
+            self._note("sequential", row, {"reason": reason})
+            self._state(row, RowState.RUNNING)
+            self.counted += 1
+        now_ns = self._time.now_ns()
+        for seconds in windows_s:
+            window_ns = max(1, round(seconds * call.calls * NS_PER_S))
+            self._send(
+                Samples(self._round, 1, now_ns, [call.bench], [0], [window_ns], [call.calls])
+            )
+            self._round += 1
+
+    def run_script(self, run: Callable[["GuestRunner"], Ending], path: str) -> Ending:
+        """Let a script run to its end, and say how it ended."""
+        self._send(Timing(self._time.now_ns(), self._timer.info))
+        self._progress(RunPhase.SCRIPT, path)
+        with _until(self._end_ns, self._time.now_ns):
+            ending = run(self)
+        self._drain(wait=True)
+        self.tell("script ended", {"exit": ending.code, "rows": self.counted})
+        return ending
+
+    # -- what a suite has and a script has not
+
+    def _fail(self, row: Row, error: BaseException, kind: str = "") -> None:
+        self._errors[row.bench] = error
+        super()._fail(row, error, kind)
+
+    def _note(
+        self, code: str, row: Row | None, evidence: dict[str, Any], level: str = "info"
+    ) -> None:
+        """How long to warm up is the script's choice."""
+        if code != "not warmed up":
+            super()._note(code, row, evidence, level)
+
+    def _audit(self, *, is_final: bool = False) -> None:
+        """A script's results are its own matter."""
+
+    def _obey(self, command: Command) -> None:
+        self._is_over = self._is_over or command.verb == "stop"
+        super()._obey(command)
+
+    def _heed(self) -> None:
+        """Between the script's own doings.
+
+        Raises:
+            Stopped: the run is to end.
+        """
+        self._take_commands()
+        if self.is_stopped:
+            raise Stopped
+
+
+def _agree(one: float, other: float) -> bool:
+    return max(one, other) <= AGREEMENT * min(one, other)
+
+
+@contextlib.contextmanager
+def _until(end_ns: int | None, now_ns: Callable[[], int]) -> Iterator[None]:
+    """A script that does not come to its end in time is stopped wherever its Python code is."""
+    if end_ns is None:
+        yield
+        return
+    thread = threading.get_ident()
+
+    def stop() -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread), ctypes.py_object(Stopped)
+        )
+
+    timer = threading.Timer(max(0.0, (end_ns - now_ns()) / NS_PER_S + _GRACE_S), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _inference(*, is_on: bool) -> Iterator[None]:
+    if not is_on:
+        yield
+        return
+    torch: Any = sys.modules["torch"]
+    with torch.inference_mode():
+        yield

@@ -1,0 +1,1 @@
+"""Other people's benchmark scripts, as they are: a file for each library that they time with."""

@@ -1,0 +1,503 @@
+"""A script while it runs as `__main__`: what it imports is patched, what it asks for is timed."""
+
+import builtins
+import contextlib
+import contextvars
+import importlib
+import importlib.util
+import os
+import runpy
+import sys
+import threading
+import time
+import traceback
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from usv_tui.errors import SuiteError, one_line
+from usv_tui.foreign.calls import Answer, Call, Conductor, Stopped
+from usv_tui.foreign.held import held_bytes
+from usv_tui.foreign.surroundings import Surroundings
+
+LIBRARIES = {
+    "torch.utils.benchmark.utils.timer": "torch_benchmark",
+    "triton.testing": "triton_testing",
+    "flashinfer.testing.utils": "flashinfer_testing",
+    "flashinfer.testing": "flashinfer_testing",
+    "tritonbench.utils.triton_op": "tritonbench_op",
+    "cuda.bench": "nvbench",
+    "pytest_benchmark.fixture": "pytest_fixture",
+}
+"""The modules with entry points to be replaced, and who replaces them; a new one is a file."""
+AUTOTUNERS = (
+    *("triton.runtime", "triton.compiler", "torch._inductor", "torch._dynamo", "helion"),
+    *("tilelang.autotuner", "tilelang.profiler", "flashinfer.autotuner", "flashinfer.tuning"),
+)
+"""Whose trials are none of the script's benchmarks."""
+ALONE = "its value is needed at once"
+
+
+class Ending(NamedTuple):
+    """How a script ended."""
+
+    code: int
+    said: str = ""
+    """What it died of, in a line; empty where it ended in order."""
+    hint: str = ""
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A call that was met, and waits for its group."""
+
+    call: Call
+    group: object
+    """Calls of equal groups are interleaved."""
+    deliver: Callable[[Answer], object]
+
+
+class Host:
+    """One script. Its calls come through `in_place`, `later` and `cells`."""
+
+    def __init__(self, conductor: Conductor, path: Path, arguments: Sequence[str] = ()) -> None:
+        self.conductor = conductor
+        self._path = path
+        self._arguments = list(arguments)
+        self._undo: list[Callable[[], object]] = []
+        self._pid = os.getpid()
+        self._busy = 0
+        self._has_called = False
+        self._names: dict[str, int] = {}
+        self._waiting: list[Waiting] = []
+        self._cells: dict[int, _Cell] = {}
+        self._thread = 0
+        self._skipped: list[float] = []
+        self._real_sleep: Callable[[float], object] = lambda _: None
+
+    # -- running
+
+    def run(self, name: str = "") -> Ending:
+        """Run the script to its end; `name` is that of a module to be run instead (pytest)."""
+        self._thread = threading.get_ident()
+        with self._surrounded(), self._patched():
+            try:
+                self._execute(name)
+                self.flush()
+                ending = Ending(0)
+            except Stopped:
+                ending = Ending(0)
+            except SystemExit as error:
+                ending = self._exited(error)
+            except KeyboardInterrupt:
+                ending = Ending(130, "KeyboardInterrupt")
+            except BaseException as error:  # noqa: BLE001  a script may raise anything
+                ending = self._died(error)
+            if os.getpid() != self._pid:
+                _leave(ending.code)
+            self._end_of_waiting()
+        if self._skipped:
+            evidence = {"count": len(self._skipped), "seconds": sum(self._skipped)}
+            self.conductor.tell("sleeps skipped", evidence)
+        return ending
+
+    def _execute(self, name: str) -> None:
+        if name:
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+            return
+        source = self._path.read_bytes()
+        code = compile(source, str(self._path), "exec", dont_inherit=True)
+        exec(code, sys.modules["__main__"].__dict__)  # noqa: S102  running the script is the purpose
+
+    @contextlib.contextmanager
+    def _surrounded(self) -> Iterator[None]:
+        """argv, the search path and `__main__`, as when Python runs the script."""
+        module = types.ModuleType("__main__")
+        module.__dict__.update(
+            __file__=str(self._path), __builtins__=builtins, __cached__=None, __spec__=None
+        )
+        before = sys.argv, list(sys.path), sys.modules.get("__main__")
+        sys.argv = [str(self._path), *self._arguments]
+        sys.path.insert(0, str(self._path.resolve().parent))
+        sys.modules["__main__"] = module
+        try:
+            yield
+        finally:
+            sys.argv, sys.path[:] = before[0], before[1]
+            if before[2] is not None:
+                sys.modules["__main__"] = before[2]
+
+    def _exited(self, error: SystemExit) -> Ending:
+        """As Python takes what `sys.exit` was given."""
+        with contextlib.suppress(Stopped):
+            self.flush()
+        if error.code is None or isinstance(error.code, int):
+            return Ending(int(error.code or 0) & 0xFF)
+        print(error.code, file=sys.stderr)  # noqa: T201  as Python does
+        return Ending(1)
+
+    def _died(self, error: BaseException) -> Ending:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if f.filename == str(self._path)]
+        where = f"{self._path}:{lines[-1]}" if lines else str(self._path)
+        hint = ""
+        if isinstance(error, ModuleNotFoundError):
+            hint = f"install it for {sys.executable}"
+        else:
+            text = traceback.format_exception(error.with_traceback(_own_part(error, self._path)))
+            print("".join(text), end="", file=sys.stderr)  # noqa: T201  as Python does
+        return Ending(1, f"{where}: {one_line(error)}", hint)
+
+    # -- patching
+
+    @contextlib.contextmanager
+    def _patched(self) -> Iterator[None]:
+        self._real_sleep = self.replace(time, "sleep", self._sleep)
+        finder = _Finder(self._install)
+        sys.meta_path.insert(0, finder)
+        try:
+            for name in LIBRARIES:
+                if name in sys.modules:
+                    self._install(sys.modules[name])
+            self._alias()
+            yield
+        finally:
+            if finder in sys.meta_path:
+                sys.meta_path.remove(finder)
+            for undo in reversed(self._undo):
+                undo()
+            self._undo.clear()
+
+    def _alias(self) -> None:
+        """Where the script asks for usv it gets the API of the same names here."""
+        usv_itself = importlib.import_module("usv_tui.foreign.usv_itself")
+        usv_itself.alias(self)
+
+    def _install(self, module: types.ModuleType) -> None:
+        adapter = importlib.import_module(f"usv_tui.foreign.{LIBRARIES[module.__name__]}")
+        adapter.install(module, self)
+
+    def replace(self, owner: Any, name: str, value: Any) -> Any:
+        """Put something in the place of an attribute until the script ends; what was there."""
+        old = getattr(owner, name)
+        raw = vars(owner).get(name, old) if hasattr(owner, "__dict__") else old
+        setattr(owner, name, value)
+        self._undo.append(lambda: setattr(owner, name, raw))
+        return old
+
+    def on_end(self, undo: Callable[[], object]) -> None:
+        """Called when the script has ended."""
+        self._undo.append(undo)
+
+    # -- who calls
+
+    def is_ours(self) -> bool:
+        """Whether a call of an entry point is a benchmark of the script's.
+
+        Those of autotuners are not, nor those within a callable that is being timed, nor those of
+        other threads and of forked processes.
+        """
+        if self._busy or os.getpid() != self._pid:
+            return False
+        if threading.get_ident() != self._thread and threading.get_ident() not in self._cells:
+            return False
+        return not self._caller().startswith(AUTOTUNERS)
+
+    def _caller(self) -> str:
+        """The module that called an entry point."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            name = str(frame.f_globals.get("__name__", ""))
+            if not name.startswith("usv_tui.foreign") and name not in LIBRARIES:
+                return name
+            frame = frame.f_back  # type: ignore[assignment]
+        return ""
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Within, what is called is being timed."""
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+
+    def _sleep(self, seconds: float, /) -> None:
+        """People let a card rest between measurements, for which there is no need here."""
+        frame = sys._getframe(1)
+        if self._is_rest(frame.f_globals):
+            self._skipped.append(float(seconds))
+            return
+        self._real_sleep(seconds)
+
+    def _is_rest(self, names: dict[str, Any]) -> bool:
+        if self._busy or not self._has_called or os.getpid() != self._pid:
+            return False
+        name, file = str(names.get("__name__", "")), str(names.get("__file__", ""))
+        is_library = name.startswith(("flashinfer.", "tritonbench.", "triton.testing"))
+        folder = str(self._path.resolve().parent)
+        return name == "__main__" or is_library or os.path.realpath(file).startswith(folder + "/")
+
+    # -- timing
+
+    def in_place(self, call: Call, why: str = ALONE) -> Answer:
+        """Time a call now, or with those of the other cells where it is made in one.
+
+        Raises:
+            BaseException: what the callable raises.
+        """
+        self._meet(call)
+        cell = self._cells.get(threading.get_ident())
+        answer = self._measure([call], why)[0] if cell is None else cell.park(call)
+        if answer.error is not None:
+            raise answer.error
+        return answer
+
+    def later(
+        self,
+        call: Call,
+        group: object,
+        deliver: Callable[[Answer], object],
+    ) -> None:
+        """Time a call when its group is complete, at the latest when its value is asked for.
+
+        Raises:
+            BaseException: what the callable raises.
+        """
+        self._meet(call)
+        self._waiting.append(Waiting(call, group, deliver))
+        held = held_bytes([item.call for item in self._waiting])
+        if held > self.conductor.room_bytes:
+            evidence = {"held_bytes": held, "rows": len(self._waiting)}
+            self.conductor.tell("group closed", evidence, call)
+            self.flush()
+
+    def elsewhere(self, call: Call, windows_s: Sequence[float], why: str) -> None:
+        """Windows that the library's own timer has timed."""
+        self._has_called = True
+        self._number(call)
+        self.conductor.timed_elsewhere(call, windows_s, why)
+
+    def flush(self) -> None:
+        """Time everything that waits, a group at a time."""
+        while self._waiting:
+            group = self._waiting[0].group
+            state = self._waiting[0].call.surroundings
+            is_inference = state is not None and state.is_inference
+            members = [
+                item
+                for item in self._waiting
+                if item.group == group
+                and (s := item.call.surroundings, s is not None and s.is_inference)[1]
+                == is_inference
+            ]
+            self._waiting = [item for item in self._waiting if item not in members]
+            answers = self._measure([item.call for item in members])
+            for item, answer in zip(members, answers, strict=True):
+                item.deliver(answer)
+
+    def _meet(self, call: Call) -> None:
+        self._has_called = True
+        own = call.surroundings
+        call.surroundings = own or Surroundings.now()
+        self._number(call)
+        with self.busy(), own.entered() if own else contextlib.nullcontext():
+            error = self.conductor.meet(call)
+        if error is not None:
+            raise error
+
+    def _measure(self, calls: Sequence[Call], why: str = "") -> list[Answer]:
+        with self.busy():
+            return self.conductor.measure(calls, sequential=why)
+
+    def _number(self, call: Call) -> None:
+        """Names are told apart, also of what is timed again."""
+        name = call.full_name
+        self._names[name] = count = self._names.get(name, 0) + 1
+        if count > 1:
+            call.params = {**call.params, "run": count}
+            call.group = call.group and f"{call.group} run {count}"
+
+    def cells(self, bodies: Sequence[Callable[[], Any]]) -> list["Outcome"]:
+        """Run pieces of the script side by side: each stands at its call until all do.
+
+        Only one of them runs at a time, in a thread of its own with the state of this one; their
+        calls are interleaved. Where what they hold passes the budget, those that stand are timed
+        before the next one begins.
+        """
+        outcomes: list[Outcome] = []
+        batch: list[_Cell] = []
+        for body in bodies:
+            cell = _Cell(body, self)
+            cell.go_on()
+            batch.append(cell)
+            held = held_bytes([c.call for c in batch if c.call is not None])
+            if held > self.conductor.room_bytes:
+                parked = [c.call for c in batch if c.call is not None]
+                evidence = {"held_bytes": held, "rows": len(parked)}
+                self.conductor.tell("group closed", evidence, parked[-1])
+                outcomes += self._work_off(batch)
+                batch = []
+        return outcomes + self._work_off(batch)
+
+    def _work_off(self, cells: list["_Cell"]) -> list["Outcome"]:
+        try:
+            while parked := [cell for cell in cells if cell.call is not None]:
+                calls = [cell.call for cell in parked if cell.call is not None]
+                why = ALONE if len(cells) > 1 and len(calls) == 1 else ""
+                answers = self._measure(calls, why)
+                for cell, answer in zip(parked, answers, strict=True):
+                    cell.answer(answer)
+        except Stopped:
+            for cell in cells:
+                cell.abandon()
+            raise
+        return [cell.outcome for cell in cells]
+
+    def _end_of_waiting(self) -> None:
+        for cell in list(self._cells.values()):
+            cell.abandon()
+
+
+class Outcome(NamedTuple):
+    """What a piece of the script returned, or raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+    def get(self) -> Any:
+        """As if it had been called now."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class _Cell:
+    """A piece of the script that stands still at its call."""
+
+    def __init__(self, body: Callable[[], Any], host: Host) -> None:
+        self.call: Call | None = None
+        """Where it stands; None when it has ended."""
+        self.outcome = Outcome()
+        self._body = body
+        self._host = host
+        self._given: Answer | None = None
+        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
+        self._state = Surroundings.now()
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._run,), name="usv-cell", daemon=True
+        )
+        self._has_begun = False
+
+    def _run(self) -> None:
+        self._mine.acquire()
+        ident = threading.get_ident()
+        self._host._cells[ident] = self
+        try:
+            with contextlib.ExitStack() as stack:
+                if self._state is not None:
+                    stack.enter_context(self._state.entered())
+                self.outcome = Outcome(self._body())
+        except BaseException as error:  # noqa: BLE001  raised again where the script called it
+            self.outcome = Outcome(error=error)
+        finally:
+            self._host._cells.pop(ident, None)
+            self._theirs.release()
+
+    def go_on(self) -> None:
+        """Run until its next call, or its end."""
+        self.call = None
+        if not self._has_begun:
+            self._has_begun = True
+            self._thread.start()
+        self._mine.release()
+        self._theirs.acquire()
+
+    def park(self, call: Call) -> Answer:
+        """In the cell: stand still until the call was timed."""
+        self.call = call
+        self._theirs.release()
+        self._mine.acquire()
+        if self._given is None:
+            raise Stopped
+        given, self._given = self._given, None
+        return given
+
+    def answer(self, answer: Answer) -> None:
+        """Give it what it waits for, and let it go on."""
+        self._given = answer
+        self.go_on()
+
+    def abandon(self) -> None:
+        """The run is to end."""
+        if self.call is not None:
+            self.go_on()
+
+
+class _Finder:
+    """Patches a library when it has been imported, and only then."""
+
+    def __init__(self, install: Callable[[types.ModuleType], object]) -> None:
+        self._install = install
+        self._is_looking = False
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Not ours to find; the loader that will be found is followed."""
+        if name not in LIBRARIES or self._is_looking:
+            return None
+        self._is_looking = True
+        try:
+            found = None
+            for finder in sys.meta_path:
+                look = getattr(finder, "find_spec", None)
+                if finder is not self and look is not None:
+                    found = look(name, path, target)
+                if found is not None:
+                    break
+        finally:
+            self._is_looking = False
+        load = getattr(getattr(found, "loader", None), "exec_module", None)
+        if found is None or load is None:
+            return found
+
+        def follow(module: types.ModuleType) -> None:
+            load(module)
+            self._install(module)
+
+        found.loader.exec_module = follow
+        return found
+
+
+def _own_part(error: BaseException, path: Path) -> Any:
+    """The traceback from the script's first frame on."""
+    step = error.__traceback__
+    while step is not None and step.tb_frame.f_code.co_filename != str(path):
+        step = step.tb_next
+    return step or error.__traceback__
+
+
+def _leave(code: int) -> None:
+    """A copy of this process, forked by the script, that has come to the script's end."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def takes() -> str:
+    """What a script can be timed by, for a message."""
+    return (
+        "triton.testing, torch.utils.benchmark, tritonbench, flashinfer.testing, cuda.bench, usv "
+        "or pytest-benchmark"
+    )
+
+
+def nothing_called(path: str) -> SuiteError:
+    """A script that ran to its end and asked for nothing."""
+    return SuiteError(
+        f"{path}: no benchmarks in it, and it called none of {takes()}",
+        "@usv_tui.benchmark, functions named bench_…, or one of these libraries",
+    )
