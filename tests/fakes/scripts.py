@@ -45,6 +45,8 @@ class KeptLoop:
         for call in calls:
             if call.surroundings is not None:
                 call.surroundings.enter()
+            if call.reset is not None:
+                call.reset()
             self.results[call.full_name] = result = call.fn()
             self.why[call.full_name] = sequential
             answers.append(Answer([self._time_of(result)] * 3))

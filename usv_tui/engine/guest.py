@@ -30,12 +30,15 @@ from usv_tui.timesource import NS_PER_S
 
 AGREEMENT = 1.3
 """A call's time beside its group, and in place where the script made it, may differ by this."""
+_SPAN = 1.1
 _LOOKS = 5
 """Windows in place, before a call waits for its group."""
 _SPARE = 3.0
 """A group may take so many times what its script asked for: refilling, flushing, warming up."""
 _LEAST_S = 0.05
 _LEAST_WINDOWS = 12
+_MOST_FOR_LEAST_S = 5.0
+"""So long a group may take for windows enough to tell their spread, whatever the script asked."""
 _FIRST_WARM_S = 1.0
 """An idle card needs about so long to raise its clock; later groups find it raised."""
 _MEMORY_SHARE = 4
@@ -243,8 +246,9 @@ class GuestRunner(Runner):
         warm_s = min(asked.warmup_max_s, own_s / 4)
         if not self.counted and asked.device != "cpu":
             warm_s = min(asked.warmup_max_s, _FIRST_WARM_S + warm_s)
+        per_round_s = sum(row.cost_ns for row in rows) / NS_PER_S
+        max_s = max(max_s, min(1.25 * _LEAST_WINDOWS * per_round_s, _MOST_FOR_LEAST_S))
         if least is None:
-            per_round_s = sum(row.cost_ns for row in rows) / NS_PER_S
             least = max(_LEAST_WINDOWS, round(own_s / max(per_round_s, 1e-9)))
         if self._end_ns is not None:
             max_s = min(max_s, max(_LEAST_S, (self._end_ns - self._time.now_ns()) / NS_PER_S))
@@ -259,7 +263,7 @@ class GuestRunner(Runner):
         if bench in self._errors:
             return Answer(windows, self._errors[bench])
         place = self._place_of(bench)
-        if place and windows and not _agree(statistics.median(windows), statistics.median(place)):
+        if place and windows and not _agree(windows, place):
             evidence = {"beside_s": statistics.median(windows), "place_s": statistics.median(place)}
             row = self._rows[bench]
             self._note("in place", row, evidence, level="warn")
@@ -341,8 +345,12 @@ class GuestRunner(Runner):
             raise Stopped
 
 
-def _agree(one: float, other: float) -> bool:
-    return max(one, other) <= AGREEMENT * min(one, other)
+def _agree(beside: Sequence[float], place: Sequence[float]) -> bool:
+    """Within a factor, or within what the windows in place themselves span."""
+    one, other = statistics.median(beside), statistics.median(place)
+    if max(one, other) <= AGREEMENT * min(one, other):
+        return True
+    return min(place) / _SPAN <= one <= max(place) * _SPAN
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,19 @@ class Ending(NamedTuple):
     said: str = ""
     """What it died of, in a line; empty where it ended in order."""
     hint: str = ""
+
+
+class Label(NamedTuple):
+    """What the calls that a cell makes are called."""
+
+    name: str
+    params: Mapping[str, Any] = {}
+    group: str = ""
+    is_baseline: bool = False
+
+
+CELL: contextvars.ContextVar[Label | None] = contextvars.ContextVar("cell", default=None)
+"""Of the cell that runs, where its rows have a name."""
 
 
 @dataclass(eq=False)
@@ -214,6 +227,20 @@ class Host:
                 return name
             frame = frame.f_back  # type: ignore[assignment]
         return ""
+
+    def call_site(self, fn: Callable[[], object]) -> str:
+        """A name for what has none: its function's, or the line that asked."""
+        name = str(getattr(fn, "__name__", ""))
+        if name and "<" not in name:
+            return name
+        frame = sys._getframe(1)
+        while frame is not None:
+            module = str(frame.f_globals.get("__name__", ""))
+            if not module.startswith("usv_tui.") and module not in LIBRARIES:
+                where = frame.f_code.co_name.strip("<>")
+                return f"{where if where != 'module' else self._path.stem}:{frame.f_lineno}"
+            frame = frame.f_back  # type: ignore[assignment]
+        return self._path.stem
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
