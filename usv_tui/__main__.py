@@ -11,6 +11,7 @@ import threading
 import time
 
 from usv_tui.cli import main as cli
+from usv_tui.cli.voice import say
 
 _PATIENCE_S = 3.0
 """How long threads and processes that a benchmark file left running may take to end."""
@@ -37,7 +38,7 @@ def _left_behind() -> list[str]:
 
 def _leave(code: int, left: list[str]) -> None:
     time.sleep(_PATIENCE_S)  # noqa: TID251  the interpreter is ending: there is no time source
-    cli.say(f"usv-tui: not waited for: {', '.join(left[:5])}, still running in the benchmark file")
+    say(f"usv-tui: not waited for: {', '.join(left[:5])}, still running in the benchmark file")
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

@@ -16,7 +16,7 @@ from tests.fakes.session import BEGIN_NS
 from usv_tui import plain
 from usv_tui.cli import clocks as clocks_cli
 from usv_tui.cli import doctor as doctor_cli
-from usv_tui.cli import headless
+from usv_tui.cli import headless, voice
 from usv_tui.cli import lie as lie_cli
 from usv_tui.cli import main as cli
 from usv_tui.cli.machine_report import Check, Report, Section, Status
@@ -194,7 +194,7 @@ def test_error_lines_of_the_program_are_one_plain_line(words):
         patch.setitem(cli._COMMANDS, "list", fail)
         assert cli.main(["list"]) == 2
     assert err.getvalue().count("\n") == 1
-    headless.say(words, err)
+    voice.say(words, err)
 
     assert_plain(err.getvalue())
 

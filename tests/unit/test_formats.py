@@ -11,8 +11,8 @@ import pytest
 
 from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS, MS, US
+from usv_tui.cli.export import EXPORTS
 from usv_tui.cli.main import main
-from usv_tui.cli.options import EXPORTS
 from usv_tui.model import DeviceInfo, Flag
 from usv_tui.records import Device, End
 from usv_tui.report.formats import FORMATS

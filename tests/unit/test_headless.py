@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import session as fake
 from tests.fakes.live import open_session
 from tests.fakes.session import BEGIN_NS, MS
-from usv_tui.cli import headless
+from usv_tui.cli import headless, voice
 from usv_tui.errors import ExitCode
 from usv_tui.model import RowState
 from usv_tui.records import BenchError, Fault, Output, Progress, Skip, State
@@ -130,7 +130,7 @@ def test_a_reader_that_is_gone_does_not_end_the_run():
     store.apply(fake.two_rows(5))
 
     narration.tell(store.snapshot(BEGIN_NS + NS_PER_S))
-    headless.say("text", Gone())
+    voice.say("text", Gone())
 
 
 def test_what_came_late_is_told_at_the_end():

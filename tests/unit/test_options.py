@@ -1,6 +1,6 @@
 import pytest
 
-from usv_tui.cli import options
+from usv_tui.cli import demo, doctor, export, lie, listing, options
 from usv_tui.errors import UsageError
 
 
@@ -127,10 +127,10 @@ def test_every_command_has_a_parser_or_its_own_front(command):
 
 def test_export_takes_a_session_and_a_form():
     """`export` writes JSON to stdout unless told; another form is refused."""
-    args = options.export_parser().parse_args(["a.usv"])
+    args = export.parser().parse_args(["a.usv"])
 
     assert (args.session, args.to, args.output) == ("a.usv", "json", "-")
-    assert "xml" in complaint(options.export_parser(), "a.usv", "--to", "xml")
+    assert "xml" in complaint(export.parser(), "a.usv", "--to", "xml")
 
 
 def test_the_ungated_mode_is_not_advertised():
@@ -142,11 +142,11 @@ def test_the_ungated_mode_is_not_advertised():
 @pytest.mark.parametrize(
     ("parser", "argv", "name", "value"),
     [
-        (options.list_parser, ["file.py", "-k", "a"], "select", ["a"]),
-        (options.demo_parser, ["power-cap", "--iters", "5"], "iters", 5),
-        (options.demo_parser, ["--list"], "show_list", True),
-        (options.lie_parser, ["file.py", "--device", "cpu"], "device", "cpu"),
-        (options.doctor_parser, ["--json"], "json", True),
+        (listing.parser, ["file.py", "-k", "a"], "select", ["a"]),
+        (demo.parser, ["power-cap", "--iters", "5"], "iters", 5),
+        (demo.parser, ["--list"], "show_list", True),
+        (lie.parser, ["file.py", "--device", "cpu"], "device", "cpu"),
+        (doctor.parser, ["--json"], "json", True),
     ],
 )
 def test_each_command_takes_its_own_options(parser, argv, name, value):

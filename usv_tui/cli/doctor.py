@@ -8,8 +8,17 @@ from typing import TextIO
 from usv_tui import plain
 from usv_tui.cli.machine import diagnose
 from usv_tui.cli.machine_report import Check, Status, to_json, to_text
+from usv_tui.cli.options import Parser
 from usv_tui.cli.terminal import why_no_screen
 from usv_tui.session.journal import sessions_dir
+
+
+def parser() -> Parser:
+    """`usv-tui doctor`."""
+    made = Parser(prog="usv-tui doctor", description="What this machine offers.")
+    made.add_argument("--json", action="store_true")
+    made.add_argument("--device", default="auto", metavar="D")
+    return made
 
 
 def run(device: str, *, as_json: bool, out: TextIO) -> int:

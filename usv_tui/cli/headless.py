@@ -1,6 +1,5 @@
 """The front end without a screen: data on stdout, narration on stderr."""
 
-import sys
 from typing import IO
 
 from usv_tui import plain
@@ -121,11 +120,3 @@ def exit_code(session: LiveSession, signal_number: int) -> int:
     if signal_number and code in (ExitCode.OK, ExitCode.BENCH_FAILED, ExitCode.CLOCKS_REFUSED):
         return 128 + signal_number
     return int(code)
-
-
-def say(text: str, file: IO[str] | None = None) -> None:
-    """One line on stderr, never an exception: the reader may be gone."""
-    try:
-        print(plain.lines(text), file=file or sys.stderr, flush=True)
-    except (OSError, ValueError):
-        return

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from usv_tui import plain
-from usv_tui.cli.headless import say
+from usv_tui.cli.measure import check_file
+from usv_tui.cli.options import Parser
 from usv_tui.cli.simulate import Simulation
+from usv_tui.cli.voice import say
 from usv_tui.engine.lie import Lie, LieRow, measure_lie
 from usv_tui.engine.worker import choose_device, make_timer
 from usv_tui.errors import ExitCode, UsageError
@@ -21,12 +23,28 @@ from usv_tui.timesource import MonotonicTime
 from usv_tui.units import DASH, fixed, in_unit, time_unit
 
 
+def parser() -> Parser:
+    """`usv-tui lie`."""
+    made = Parser(
+        prog="usv-tui lie",
+        description="Each row's time without synchronising, with one synchronise, with events, "
+        "and of a first cold call, side by side.",
+    )
+    made.add_argument("file", nargs="?", default=None)
+    made.add_argument("-k", dest="select", action="append", default=[], metavar="PATTERN")
+    made.add_argument("--device", default="auto", metavar="D")
+    made.add_argument("--json", action="store_true")
+    return made
+
+
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 when a row failed.
 
     Raises:
         UsvError: no file, no device, nothing to time.
     """
+    if args.file is not None and not args.device.startswith("sim"):
+        check_file(args.file)
     lie, device, reason, skipped = _measure(args)
     refused = [item for item in skipped if item.is_refused]
     if args.json:

@@ -15,11 +15,6 @@ COMMANDS = (
     *("demo", "doctor", "clocks", "lie", "explain", "judge"),
 )
 
-EXPORTS = (
-    *("json", "csv", "table", "markdown", "html", "svg", "parquet"),
-    *("nvbench", "pytest-benchmark", "bencher", "action", "usv", "json-lines"),
-)
-
 _EPILOG = """\
 commands:
   usv-tui FILE                 time the benchmarks of FILE on the screen (or headless)
@@ -343,104 +338,6 @@ def run_parser() -> Parser:
         "where it has benchmarks of its own)",
     )
     add_run_options(parser)
-    return parser
-
-
-def sweep_parser() -> Parser:
-    """`usv-tui clocks sweep`."""
-    parser = Parser(
-        prog="usv-tui clocks sweep",
-        description="Locks clock after clock, in random order and again, measures the rows at each "
-        "one and at the free clock, and says which clock holds, is calm, and saves energy. "
-        "The clocks are given back in any end.",
-    )
-    parser.add_argument("file", nargs="?", default=None, help="a Python file with benchmarks")
-    parser.add_argument(
-        "-k", dest="select", action="append", default=[], metavar="PATTERN", help="only such rows"
-    )
-    group = parser.add_argument_group("the sweep")
-    add: Callable[..., object] = group.add_argument
-    add("--from", dest="from_mhz", type=positive_int, default=None, metavar="MHZ", help="lowest")
-    add("--to", dest="to_mhz", type=positive_int, default=None, metavar="MHZ", help="highest")
-    add("--steps", type=positive_int, default=8, metavar="N", help="clocks to visit (default 8)")
-    add("--visits", type=positive_int, default=3, metavar="N", help="visits to each (default 3)")
-    add(
-        "--seconds",
-        type=positive_float,
-        default=5.0,
-        metavar="S",
-        help="of each visit, after the clock has settled (default 5)",
-    )
-    add_run_options(parser)
-    return parser
-
-
-def demo_parser() -> Parser:
-    """`usv-tui demo`."""
-    parser = Parser(prog="usv-tui demo", description="The screen on a simulated GPU.")
-    parser.add_argument("scenario", nargs="?", default=None, help="see --list")
-    parser.add_argument("--card", default=None, help="which simulated card")
-    parser.add_argument(
-        "--list",
-        action="store_true",
-        dest="show_list",
-        help="the scenarios, a line each, and what to look for",
-    )
-    parser.add_argument(
-        "-k",
-        dest="select",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="only rows whose name holds or matches PATTERN",
-    )
-    add_run_options(parser)
-    return parser
-
-
-def list_parser() -> Parser:
-    """`usv-tui list`."""
-    parser = Parser(prog="usv-tui list", description="What a file would time.")
-    parser.add_argument("file")
-    parser.add_argument("-k", dest="select", action="append", default=[], metavar="PATTERN")
-    parser.add_argument("--device", default="auto", metavar="D")
-    parser.add_argument(
-        "--all", action="store_true", help="name everything in the file that is no benchmark, too"
-    )
-    return parser
-
-
-def export_parser() -> Parser:
-    """`usv-tui export`."""
-    parser = Parser(
-        prog="usv-tui export",
-        description="A saved session as JSON or CSV, or as neighbours read it.",
-    )
-    parser.add_argument("session", help="a .usv file, finished or not")
-    parser.add_argument("--to", choices=EXPORTS, default="json")
-    parser.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
-    return parser
-
-
-def lie_parser() -> Parser:
-    """`usv-tui lie`."""
-    parser = Parser(
-        prog="usv-tui lie",
-        description="Each row's time without synchronising, with one synchronise, with events, "
-        "and of a first cold call, side by side.",
-    )
-    parser.add_argument("file", nargs="?", default=None)
-    parser.add_argument("-k", dest="select", action="append", default=[], metavar="PATTERN")
-    parser.add_argument("--device", default="auto", metavar="D")
-    parser.add_argument("--json", action="store_true")
-    return parser
-
-
-def doctor_parser() -> Parser:
-    """`usv-tui doctor`."""
-    parser = Parser(prog="usv-tui doctor", description="What this machine offers.")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--device", default="auto", metavar="D")
     return parser
 
 

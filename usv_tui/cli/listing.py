@@ -1,0 +1,38 @@
+"""`usv-tui list`: what a file would time."""
+
+from usv_tui import plain
+from usv_tui.cli.measure import check_file
+from usv_tui.cli.options import Parser
+from usv_tui.cli.voice import put, say
+from usv_tui.errors import ExitCode
+
+
+def parser() -> Parser:
+    """`usv-tui list`."""
+    made = Parser(prog="usv-tui list", description="What a file would time.")
+    made.add_argument("file")
+    made.add_argument("-k", dest="select", action="append", default=[], metavar="PATTERN")
+    made.add_argument("--device", default="auto", metavar="D")
+    made.add_argument(
+        "--all", action="store_true", help="name everything in the file that is no benchmark, too"
+    )
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Name the rows on stdout; 1 when one was refused."""
+    args = parser().parse_args(argv)
+    check_file(args.file)
+    from usv_tui import timesource
+    from usv_tui.engine import worker
+    from usv_tui.suite import discovery
+
+    device, reason, _, _ = worker.choose_device(
+        args.device, lambda _record: None, timesource.MonotonicTime()
+    )
+    suite = discovery.load_suite(args.file, device, args.select or None)
+    say(f"device {device}: {reason}")
+    for name, note in discovery.summary(suite, everything=args.all):
+        put(f"{plain.name(name)}  {plain.line(note)}".rstrip())
+    is_refused = any(skipped.is_refused for skipped in suite.skipped)
+    return int(ExitCode.BENCH_FAILED if is_refused else ExitCode.OK)
