@@ -31,7 +31,7 @@ class KeptLoop:
         self.met.append(call.full_name)
         self.calls[call.full_name] = call
         try:
-            call.fn()
+            call.first_result = call.fn()
         except Exception as error:
             return error
         return None

@@ -124,6 +124,7 @@ class GuestRunner(Runner):
         self._state(row, RowState.PREPARING)
         slot = self._make_slot(row, Built(call.fn, call.reset, None, call.stream, ()))
         first = prime(self._timer, slot, self._time.now_ns)
+        call.first_result = first.result
         error = first.error or vet_result(first.result)
         if error is None:
             row.slot = slot

@@ -199,7 +199,8 @@ def _run_script(
     )
     _tell_threads(emit, clock)
     host = Host(runner, Path(request.path), request.script or [])
-    ending = runner.run_script(lambda _: host.run(), request.path)
+    module = request.path if not Path(request.path).exists() else ""
+    ending = runner.run_script(lambda _: host.run(module), request.path)
     if runner.is_stopped:
         return runner.stop_words
     if ending.said:

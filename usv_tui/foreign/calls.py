@@ -35,6 +35,8 @@ class Call:
     reset: Callable[[], object] | None = None
     stream: Any = None
     surroundings: Surroundings | None = None
+    first_result: Any = None
+    """What its first call returned."""
     bench: int = -1
     """The row that it became."""
 

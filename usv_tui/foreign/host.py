@@ -29,7 +29,6 @@ LIBRARIES = {
     "flashinfer.testing": "flashinfer_testing",
     "tritonbench.utils.triton_op": "tritonbench_op",
     "cuda.bench": "nvbench",
-    "pytest_benchmark.fixture": "pytest_fixture",
 }
 """The modules with entry points to be replaced, and who replaces them; a new one is a file."""
 AUTOTUNERS = (
@@ -118,11 +117,20 @@ class Host:
 
     def _execute(self, name: str) -> None:
         if name:
-            runpy.run_module(name, run_name="__main__", alter_sys=True)
+            self._run_module(name)
             return
         source = self._path.read_bytes()
         code = compile(source, str(self._path), "exec", dont_inherit=True)
         exec(code, sys.modules["__main__"].__dict__)  # noqa: S102  running the script is the purpose
+
+    def _run_module(self, name: str) -> None:
+        """`python -m name`; pytest gets the plugin that times for its benchmark fixture."""
+        if name == "pytest":
+            plugin = importlib.import_module("usv_tui.foreign.pytest_fixture")
+            plugin.attach(self)
+            self.on_end(lambda: plugin.attach(None))
+            sys.argv[1:1] = ["-p", plugin.__name__]
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
 
     @contextlib.contextmanager
     def _surrounded(self) -> Iterator[None]:
@@ -275,8 +283,10 @@ class Host:
         Raises:
             BaseException: what the callable raises.
         """
-        self._meet(call)
         cell = self._cells.get(threading.get_ident())
+        if cell is None:
+            call.group, call.is_baseline = "", False  # nothing is timed beside it
+        self._meet(call)
         answer = self._measure([call], why)[0] if cell is None else cell.park(call)
         if answer.error is not None:
             raise answer.error
@@ -304,6 +314,7 @@ class Host:
     def elsewhere(self, call: Call, windows_s: Sequence[float], why: str) -> None:
         """Windows that the library's own timer has timed."""
         self._has_called = True
+        call.group, call.is_baseline = "", False
         self._number(call)
         self.conductor.timed_elsewhere(call, windows_s, why)
 

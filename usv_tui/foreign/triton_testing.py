@@ -59,7 +59,7 @@ def _do_bench(module: Any, host: Host, original: Callable[..., Any]) -> Callable
             fn,
             float(asked.get("rep", 100)),
             is_cold=True,
-            reset=_clearing(asked.get("grad_to_none")),
+            reset=clearing(asked.get("grad_to_none")),
         )
         mode = str(asked.get("return_mode", "mean"))
         return _summary(module, host.in_place(call).seconds, asked.get("quantiles"), mode)
@@ -81,7 +81,7 @@ def _do_bench_cudagraph(
         if not host.is_ours():
             return original(fn, rep, grad_to_none, quantiles, return_mode)
         with host.busy():
-            replay, calls = _graph_of(fn, grad_to_none)
+            replay, calls = graph_of(fn, grad_to_none)
         call = _call(host, replay, rep * 10)  # ten replays of `rep` each, as Triton does
         call.calls = calls
         return _summary(module, host.in_place(call).seconds, quantiles, return_mode)
@@ -120,7 +120,8 @@ def _call(host: Host, fn: Callable[[], object], rep_ms: float, **options: Any) -
     )
 
 
-def _clearing(tensors: Any) -> Callable[[], object] | None:
+def clearing(tensors: Any) -> Callable[[], object] | None:
+    """What takes these tensors' gradients away; None where there are none."""
     if tensors is None:
         return None
 
@@ -131,12 +132,12 @@ def _clearing(tensors: Any) -> Callable[[], object] | None:
     return clear
 
 
-def _graph_of(fn: Callable[[], object], tensors: Any) -> tuple[Callable[[], object], int]:
+def graph_of(fn: Callable[[], object], tensors: Any) -> tuple[Callable[[], object], int]:
     """A CUDA graph of some calls; without CUDA the callable itself."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return fn, 1
-    clear = _clearing(tensors) or (lambda: None)
+    clear = clearing(tensors) or (lambda: None)
     with torch.cuda.stream(torch.cuda.Stream()):
         fn()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

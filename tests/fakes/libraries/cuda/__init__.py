@@ -1,0 +1,1 @@
+"""A namespace of NVIDIA's."""
