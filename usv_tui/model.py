@@ -218,6 +218,28 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Time the clock inside the stream where a probe kernel can be had."""
 
 
+class DuetPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's part in a comparison of two versions that take turns on the device."""
+
+    side: int
+    """0 measures the version that the other one, 1, is compared with."""
+    number: int = 1
+    """Of the launch."""
+    seed: int = 0
+    """Of the order of turns; both have the same."""
+    launch_s: float = 4.0
+    """Seconds that both together measure."""
+    least_pairs: int = 20
+    calls: dict[str, list[int]] = {}
+    """Calls a window and untimed ones before it, by row, as an earlier launch had them."""
+    without: list[str] = []
+    """Rows that cannot be compared, by name."""
+    results: str = ""
+    """Folder in which version 0 leaves what its rows return, for the other's checks; or empty."""
+    foreign: str = ""
+    """Folder from which no module of this version may come: the other version's."""
+
+
 class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is to measure; plain data, so that it can be a process of its own."""
 
@@ -232,6 +254,8 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
     done: dict[int, int] = {}
     """Samples that rows have from a worker before this one, where they are counted."""
     first_round: int = 0
+    duet: DuetPart | None = None
+    """This worker is one of two that hand each other the turn."""
     script: list[str] | None = None
     """The arguments of a script of somebody else's, which is run as it is; None: a suite."""
 
@@ -250,6 +274,12 @@ class BenchInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The row that this one is a phase of."""
     control_of: Index | None = None
     """The row that this one duplicates as a control."""
+    version: Index | None = None
+    """Where two versions are compared: which one it is of, 0 or 1."""
+    rival: Index | None = None
+    """Of version 1: the same row of version 0."""
+    plain_name: str = ""
+    """Its name without that of the version."""
 
 
 class TimerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -489,6 +519,8 @@ class ClockUndo(msgspec.Struct, frozen=True, kw_only=True):
     """Controller-specific steps, each a verb and its arguments."""
 
 
+LOCKED_AT = "locked at "
+"""So begins the label of the mark that a lock of ours sets."""
 WITHDRAWN = "withdrawn"
 """In the evidence of a notice: what its code says does not hold any more."""
 

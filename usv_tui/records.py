@@ -349,6 +349,50 @@ class Output(Record, tag="out", frozen=True):
     text: str
 
 
+class Version(Record, tag="version", frozen=True):
+    """One of two versions that this session compares; rows say which one they are of."""
+
+    at_ns: Ns
+    index: Index
+    """0 is what the other is compared with."""
+    label: str
+    what: str = ""
+    """In words: the commit, the folder, the file, the interpreter."""
+    commit: str = ""
+    is_dirty: bool = False
+    """The tree held changes that are in no commit."""
+    python: str = ""
+
+
+class Launch(Record, tag="launch", frozen=True):
+    """Both versions run in fresh processes from here on; samples that follow are of this launch."""
+
+    at_ns: Ns
+    number: Count
+    base: Index
+    """The round that the first turns begin with."""
+    rounds: Count
+    """Of a turn; those of both versions in a pair of turns have the same numbers."""
+    seed: int = 0
+    """Of the order of turns."""
+
+
+class Launched(Record, tag="launched", frozen=True):
+    """A launch has come to its end, and what handing over the turn has cost."""
+
+    at_ns: Ns
+    number: Count
+    turns: Size
+    rounds: Count
+    handover_ns: Ns
+    """Median of one."""
+    handover_p99_ns: Ns
+    share: float
+    """Of the time of the launch."""
+    opening: Size = 0
+    """First rounds of a turn that differ from its others, and are flagged."""
+
+
 class End(Record, tag="end", frozen=True):
     """The last record of a session that ended in order."""
 
@@ -396,6 +440,9 @@ AnyRecord = (
     | Output
     | Visit
     | Rebuilt
+    | Version
+    | Launch
+    | Launched
     | End
     | Image
 )
@@ -511,6 +558,8 @@ __all__ = [
     "Ghosts",
     "Headway",
     "Image",
+    "Launch",
+    "Launched",
     "Mark",
     "Noted",
     "Output",
@@ -525,6 +574,7 @@ __all__ = [
     "State",
     "Telemetry",
     "Timing",
+    "Version",
     "Visit",
     "Watching",
     "Window",

@@ -25,6 +25,7 @@ from usv_tui.model import (
     StateWord,
     Verdict,
 )
+from usv_tui.session.lane import Stretch
 from usv_tui.session.snapshot import LogLine
 from usv_tui.stats.rolling import Stats
 from usv_tui.timesource import ManualTime
@@ -238,6 +239,28 @@ def sizes():
     return controller
 
 
+def locking():
+    """A lock was made four seconds ago: it is being verified, and the spread falls."""
+    controller = fake.session(
+        clocks=ClockState(
+            hold=ClockHold.PENDING,
+            locked_mhz=1890,
+            evidence="not verified yet: needs 10 s under load",
+            can_lock=True,
+            free_mhz=1935.0,
+            supported_mhz=list(range(345, 1996, 15)),
+        ),
+        reading=reading(sm_mhz=1890.0),
+    )
+    end = controller.store.given.at_ns
+    controller.store.mark_list = [(end - 4 * fake.S, "locked at 1890 MHz")]
+    controller.store.limit_list = [
+        Stretch(end - 50 * fake.S, end - 4 * fake.S, "power cap"),
+        Stretch(end - 4 * fake.S, end + 1, "lock", "1890 MHz"),
+    ]
+    return with_rows(controller, before_lock=0.0335)
+
+
 STATES = {
     f.__name__: f
     for f in (
@@ -345,6 +368,12 @@ def test_what_keys_show(name, keys):
 def test_the_picture_of_the_answer(name, keys, size):
     """Two parameters against each other, and time over one of them."""
     check(f"picture_{name}_{size[0]}x{size[1]}", picture(sizes(), size, keys))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 45)], ids=lambda s: f"{s[0]}x{s[1]}")
+def test_the_lock_moment(size):
+    """The dialog over the live chart: progress, the std on its way down, the lock in the chart."""
+    check(f"locking_{size[0]}x{size[1]}", picture(locking(), size, ["l"]))
 
 
 def test_ascii_only():

@@ -12,6 +12,7 @@ from usv_tui.report import table as final
 from usv_tui.report.columns import COLUMNS, OF_ROWS, SETS, STATISTICS, Kind
 from usv_tui.session import export
 from usv_tui.session.store import Store
+from usv_tui.stats.duet import LaunchRatio
 from usv_tui.tui.look import make_look
 from usv_tui.tui.screens import detail
 from usv_tui.tui.screens import help as help_page
@@ -34,6 +35,9 @@ def session():
     base = replace(base, state=RowState.RUNNING, word=StateWord.SETTLED, ghost_s=1.1e-3)
     base = replace(base, trend=(1e-3, 1.1e-3))
     other = replace(base, bench=1, name="b", is_baseline=False, baseline_name="a", ratio=ratio)
+    launch = LaunchRatio(1, 0.01, 0.001, 20)
+    beside = {"base_rolling": base.rolling, "base_whole": base.whole}
+    other = replace(other, version=1, rival=0, plain_name="b", launch_ratio=launch, **beside)
     return store, replace(snapshot, rows=(base, other))
 
 

@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import random
+import re
 
 import msgspec
 import numpy as np
@@ -36,6 +37,7 @@ from usv_tui.records import (
     End,
     Fault,
     Gap,
+    Mark,
     Noted,
     Output,
     Paced,
@@ -1050,3 +1052,25 @@ def test_other_words_of_the_same_code_are_no_repetition():
 
     said = [line.text for line in store.log.lines][-2:]
     assert said == ["needs root (2 times)", "another run holds them"]
+
+
+def test_a_held_lock_is_told_with_what_it_did_to_the_spread():
+    """One line in the log, and the std before the lock beside each row while its epoch lasts."""
+    store = Store()
+    store.apply([fake.start(), fake.row(0, "gemm")])
+    wild = [(0, 100_000 + 3_000 * (i % 7)) for i in range(200)]
+    calm = [(0, 100_000 + 30 * (i % 7)) for i in range(200)]
+    store.apply([fake.block(wild, size=1)])
+    store.apply([Clocks(1, ClockState(hold=ClockHold.PENDING, locked_mhz=1500))])
+    at = store.last_ns + 1
+    store.apply([Mark(at, "locked at 1500 MHz")])
+    store.apply([fake.block(calm, at + 1, size=1)])
+    store.apply([Clocks(at + 2, ClockState(hold=ClockHold.LOCKED, locked_mhz=1500))])
+    snapshot = store.snapshot(store.last_ns)
+
+    told = [line.text for line in snapshot.log if line.text.startswith("the lock is held")]
+    assert len(told) == 1
+    assert re.fullmatch(r"the lock is held: gemm std 5.\d+ % → 0.0\d %", told[0])
+    assert snapshot.rows[0].before_lock > 0.05
+    store.apply([Mark(store.last_ns + 1, "unlocked")])
+    assert store.snapshot(store.last_ns).rows[0].before_lock is None

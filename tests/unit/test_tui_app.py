@@ -302,6 +302,25 @@ def test_two_parameters_stand_against_each_other():
     run(main())
 
 
+def test_the_lock_is_made_over_the_living_chart():
+    """Chart and table stay; the verification's progress and the std are there at once."""
+
+    async def main():
+        for size in ((80, 24), (120, 40), (160, 45)):
+            controller = golden.locking()
+            controller.desk = Desk(None)
+            async with running(controller, size=size) as (app, _, pilot):
+                await pilot.press("l")
+                shown = screen(app)
+                assert "4 of 10 s" in shown
+                assert "3.35 % → 0.6" in shown
+                assert "samples" in shown
+                await pilot.press("q")
+                assert "locked at 1890 MHz std 3.35 % → 0.6" in screen(app)
+
+    run(main())
+
+
 def test_g_twice_is_the_first_row():
     """As in many a pager; the graph does not stay behind."""
 

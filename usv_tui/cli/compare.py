@@ -28,7 +28,7 @@ def parser() -> Parser:
     made.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
     made.add_argument(
         "--fail-on",
-        type=_condition,
+        type=condition,
         metavar="'slower>2%%'",
         help="exit 1 when a row is, 6 when a row has no answer",
     )
@@ -42,7 +42,8 @@ def parser() -> Parser:
     return made
 
 
-def _condition(value: str) -> tuple[Answer, float]:
+def condition(value: str) -> tuple[Answer, float]:
+    """`slower>2%`: the answer, and how much of it."""
     found = _CONDITION.fullmatch(value)
     if found is None:
         raise argparse.ArgumentTypeError(f"{value!r} is not like slower>2% or slower")
@@ -75,8 +76,8 @@ def run(args: argparse.Namespace, width: int | None, show: Callable[[str], objec
     made = comparison.compare_sides(sides, across=args.across)
     failed = None
     if args.fail_on is not None:
-        condition = comparison.Condition(*args.fail_on)
-        failed = [row for row in made.rows if condition.fails(row.found)]
+        limit = comparison.Condition(*args.fail_on)
+        failed = [row for row in made.rows if limit.fails(row.found)]
     if args.to == "json":
         text = json.dumps(report.as_data(made, failed), allow_nan=False)
     else:

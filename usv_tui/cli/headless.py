@@ -80,7 +80,7 @@ class Narration:
             return
 
     def _summary(self, snapshot: Snapshot) -> str:
-        rows = [row for row in snapshot.rows if row.parent is None]
+        rows = [row for row in snapshot.lines if row.parent is None]
         self._unit = time_unit(row.rolling.median_s for row in rows)
         parts = [
             (
@@ -104,14 +104,15 @@ class Narration:
         return "  ".join(part for part in parts if part)
 
     def _row(self, row: RowView) -> str:
-        name = plain.name(row.name)
+        name = plain.name(row.plain_name if row.rival is not None else row.name)
         if row.error:
             return f"{name} FAILED"
         median = row.rolling.median_s
         if median is None:
             return f"{name} {row.state}"
         decimals = 3 if self._unit in (US, MS) else 1
-        return f"{name} {median / self._unit.seconds:.{decimals}f} {self._unit.name}"
+        against = "" if row.launch_ratio is None else f" {row.launch_ratio.ratio:.3f}x"
+        return f"{name} {median / self._unit.seconds:.{decimals}f} {self._unit.name}{against}"
 
 
 def exit_code(session: LiveSession, signal_number: int) -> int:

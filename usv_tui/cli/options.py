@@ -11,7 +11,7 @@ from usv_tui import plain
 from usv_tui.errors import UsageError, closest
 
 COMMANDS = (
-    *("list", "init", "export", "compare", "history", "replay", "watch"),
+    *("list", "init", "export", "compare", "ab", "history", "replay", "watch"),
     *("demo", "doctor", "clocks", "lie", "explain", "judge"),
 )
 
@@ -28,6 +28,7 @@ commands:
   usv-tui explain CODE         what a verdict's code means, and what to do
   usv-tui export FILE.usv      a saved session as JSON or CSV
   usv-tui compare A B          saved sessions against the first, where they may be compared
+  usv-tui ab BASE [HEAD] FILE  is this version faster? two of them, turn by turn
   usv-tui history [FOLDER]     the sessions that are kept; --plot NAME, --prune 30d
   usv-tui FILE.usv             a saved session on the same screen, at its end
   usv-tui replay FILE.usv      the same, played from its first sample

@@ -22,6 +22,7 @@ from usv_tui.diagnosis.checks import BenchFault, failure_kind, vet_result
 from usv_tui.diagnosis.difference import difference, hint
 from usv_tui.diagnosis.growth import LOADED
 from usv_tui.diagnosis.vocabulary import DISBELIEVED
+from usv_tui.engine.agreement import fetch, leave
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.audit import Auditor, Subject, Wrong
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
@@ -41,6 +42,7 @@ from usv_tui.engine.tuning import (
     warmth_finding,
     window_finding,
 )
+from usv_tui.engine.turns import Turns
 from usv_tui.engine.warmup import MIN_NS, Levelling
 from usv_tui.engine.where import Where
 from usv_tui.engine.window import DEFAULT_S
@@ -51,6 +53,7 @@ from usv_tui.model import (
     BenchInfo,
     Benchmark,
     CacheMode,
+    DuetPart,
     Flag,
     Notice,
     RowState,
@@ -65,6 +68,7 @@ from usv_tui.records import (
     Calibrated,
     Command,
     Gap,
+    Launch,
     Mark,
     Noted,
     Paced,
@@ -112,6 +116,7 @@ _CALIBRATION_S = 30.0
 _AUDIT_SHARE = 0.1
 """Of the time that is left, which one round of looks takes at most."""
 _COOL_LIMIT_NS = 120 * NS_PER_S
+_LAUNCH_OVER = "the launch is over"
 _FATAL_WORDS = (
     "illegal memory access",
     "device-side assert",
@@ -205,8 +210,10 @@ class Runner:
         resumed: Resumed | None = None,
         attendant: Attendant | None = None,
         references: References | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._references = references
+        self._turns = turns
         self._attendant = attendant or Attendant()
         self._suite = suite
         self._config = config
@@ -242,6 +249,7 @@ class Runner:
         self._is_warming = False
         self._is_measuring = False
         self._retry_at: dict[int, int] = {}
+        self._has_told_launch = False
         self._realloc = Reallocation(config)
         most_s = config.max_time_s
         self._slow_ns = _SLOW_NS if most_s is None else min(_SLOW_NS, round(most_s * NS_PER_S / 10))
@@ -265,7 +273,10 @@ class Runner:
             self._emit(Skip(now(), str(skipped.name), skipped.reason, skipped.is_refused))
         was_enabled = gc.isenabled()
         try:
-            self._prepare()
+            if self._turns is not None:
+                self._wait_to_prepare(self._turns)
+            if not self._stop_reason:
+                self._prepare()
             if not self._stop_reason:
                 self._began_ns = began_ns = now() - self._used_ns()
                 self._warm_up(began_ns)
@@ -336,6 +347,8 @@ class Runner:
                 results[row.bench] = result
             del result
         self._check_results(results)
+        if self._turns is not None and self._turns.part.results:
+            self._check_versions(self._turns.part, results)
         results.clear()
         self._tell_fixed_inputs()
         self._mend_references()
@@ -384,6 +397,8 @@ class Runner:
             if self._where is not None:
                 self._where.meet(row.bench, row.name)
             row.is_failed = row.bench in self._resumed.retired
+            if self._turns is not None:
+                row.is_failed = row.is_failed or row.name in self._turns.part.without
             row.n = self._resumed.done.get(row.bench, 0)
 
     def _enter(self, row: Row | None) -> None:
@@ -507,7 +522,7 @@ class Runner:
         """Find a row's window; of a slow row the window that was tried is a sample already."""
         slot = row.slot
         assert slot is not None
-        wanted = row.benchmark.inner or self._config.inner
+        wanted = self._wanted_inner(row)
         if row.cost_ns > self._slow_ns:
             # Perhaps it only compiled: one more call tells, before it is called untimed.
             slot.inner = fixed_inner(slot, wanted) or 1
@@ -536,6 +551,11 @@ class Runner:
         )
         self._settle(row, slot, found)
 
+    def _wanted_inner(self, row: Row) -> int | None:
+        """Calls a window that are not for the run to choose."""
+        known = self._turns.calls.get(row.name) if self._turns is not None else None
+        return known[0] if known else row.benchmark.inner or self._config.inner
+
     @property
     def _target_s(self) -> float:
         """How long a window should last, before any choice."""
@@ -554,7 +574,7 @@ class Runner:
             return
         slot.inner = found.inner
         slot.cold_each = slot.flush is not None and found.inner > 1
-        row.pinned = fixed_inner(slot, row.benchmark.inner or self._config.inner)
+        row.pinned = fixed_inner(slot, self._wanted_inner(row))
         row.per_call_ns = found.per_call_ns
         row.cost_ns = found.cost_ns
         row.is_slow = found.cost_ns > self._slow_ns
@@ -584,6 +604,8 @@ class Runner:
             slot.inner = inners[row.bench]
             slot.cold_each = slot.flush is not None and slot.inner > 1
             begin_warm(row, slot, self._cache_mode(row))
+            if row.refill and self._turns is not None and row.name in self._turns.calls:
+                row.refill = self._turns.calls[row.name][1]
         bases = self._bases(rows)
         for row in changed:
             if not (row.is_slow and row.n):  # of which it was said, with its first sample
@@ -610,7 +632,8 @@ class Runner:
         rows = self._live_rows()
         config = self._config
         longest_ns = budget_ns(config.warmup_max_s, config.max_time_s)
-        if self._stop_reason or longest_ns <= 0:
+        is_settled = self._turns is not None and bool(self._turns.calls)
+        if self._stop_reason or longest_ns <= 0 or is_settled:
             return
         self._gate.unman()
         if config.target_window_s is None and config.inner is None:
@@ -765,7 +788,12 @@ class Runner:
         gc.disable()
         self._gate.man()
         is_last_due = limit_s is not None
+        turns = self._turns
+        if turns is not None:
+            self._say_ready(turns)
         while not self._stop_reason:
+            if turns is not None and not self._has_turn(turns):
+                continue
             if is_last_due and self._is_nearly_over():
                 is_last_due = False
                 self._audit(is_final=True)
@@ -966,7 +994,7 @@ class Runner:
         flag = 0
         if self._is_warming:
             flag = int(Flag.WARMUP)
-        elif start_ns < self._ramp_until_ns:
+        elif start_ns < self._ramp_until_ns or self._is_opening():
             flag = int(Flag.RAMP)
         slots: Sequence[Slot] = schedule.block(rounds)
         self._attendant.count(len(slots))
@@ -987,6 +1015,8 @@ class Runner:
             self._enter(None)
         self._mend(slots)
         self._round += rounds
+        if self._turns is not None and self._is_measuring:
+            self._turns.spend(rounds)
         self._look_for_standstill(start_ns, now(), rounds)
         took = (now() - start_ns) / rounds
         self._round_ns = took if not self._round_ns else 0.7 * self._round_ns + 0.3 * took
@@ -1071,6 +1101,10 @@ class Runner:
         if iters is not None and not self._is_warming:
             missing = [iters - row.n for row in self._live_rows() if row.n < iters]
             rounds = max(1, min(rounds, max(missing, default=1)))
+        turns = self._turns
+        if turns is not None and self._is_measuring:
+            opening = turns.opening.rounds - turns.index
+            rounds = max(1, min(rounds, turns.left, opening if opening > 0 else rounds))
         return rounds
 
     def _drain(self, *, wait: bool) -> None:
@@ -1100,6 +1134,9 @@ class Runner:
                     sample.start_ns, sample.window_ns / sample.inner
                 )
             return
+        if self._turns is not None and self._turns.opening.is_open and self._turns.has_begun:
+            for sample in record.samples():
+                self._turns.opening.add(sample.bench, sample.window_ns / sample.inner)
         if record.flag & Flag.RAMP:
             return
         if self._config.iters is None:
@@ -1257,6 +1294,96 @@ class Runner:
         if self._where is not None:
             self._where.meet(row.bench, row.name, built.fn)
         return Attempt(slot, took_ns=self._time.now_ns() - begun_ns)
+
+    # -- taking turns with the other version's worker
+
+    def _wait_to_prepare(self, turns: Turns) -> None:
+        turns.poll = self._hears
+        if not turns.wait_to_prepare():
+            self._stop_reason = self._stop_reason or _LAUNCH_OVER
+
+    def _hears(self) -> bool:
+        self._take_commands()
+        return not self._stop_reason
+
+    def _say_ready(self, turns: Turns) -> None:
+        """All is warm: the other one prepares, or the first turn begins."""
+        rows = [row for row in self._rows if row.slot is not None and not row.is_failed]
+        calls = {row.name: [row.slot.inner, row.refill] for row in rows if row.slot is not None}
+        self._drain(wait=True)
+        turns.ready(calls, self._round, self._work_ns)
+        if turns.left:
+            self._begin_turn(turns)
+
+    def _has_turn(self, turns: Turns) -> bool:
+        """Whether the device is mine; a turn that is over is handed on when it is idle."""
+        if turns.left > 0:
+            return True
+        if turns.is_mine:
+            self._drain(wait=True)
+            if turns.opening.close() and turns.opening.rounds:
+                self._note("turn opens", None, {"rounds": turns.opening.rounds})
+            turns.done()
+        if not turns.left:
+            self._enter(None)
+            turns.next()
+        if turns.is_over:
+            self._end_launch(turns)
+        if turns.left > 0:
+            self._begin_turn(turns)
+        return turns.left > 0
+
+    def _begin_turn(self, turns: Turns) -> None:
+        self._round = turns.first_round
+        if not self._has_told_launch:
+            self._has_told_launch = True
+            part = turns.part
+            now_ns = self._time.now_ns()
+            self._emit(Launch(now_ns, part.number, turns.base, turns.rounds, part.seed))
+
+    def _end_launch(self, turns: Turns) -> None:
+        self._stop_reason = self._stop_reason or _LAUNCH_OVER
+        found = turns.handovers()
+        if found is not None:
+            evidence = {**found._asdict(), "opening": turns.opening.rounds}
+            self._note("handover", None, evidence)
+
+    def _is_opening(self) -> bool:
+        """The first rounds of a turn, where these are known to differ from the others."""
+        turns = self._turns
+        return turns is not None and self._is_measuring and turns.index < turns.opening.rounds
+
+    def _check_versions(self, part: DuetPart, results: Mapping[int, Any]) -> None:
+        """What the other version's rows return is what this one's must agree with."""
+        for row in self._rows:
+            check = row.check
+            if check is None or row.slot is None or row.is_failed or row.control_of is not None:
+                continue
+            mine = results.get(row.bench)
+            try:
+                if part.side == 0:
+                    leave(part.results, row.name, mine)
+                    continue
+                found = fetch(part.results, row.name)
+            except Exception as error:  # noqa: BLE001  a result may be anything
+                leave_if_copy(error)
+                self._note("not compared", row, {"reason": one_line(error)}, level="warn")
+                continue
+            if found:
+                self._check_one(row, check, mine, found[0])
+
+    def _check_one(
+        self, row: Row, check: Callable[[Any, Any], object], mine: Any, wanted: Any
+    ) -> None:
+        try:
+            self._enter(row)
+            verdict = check(mine, wanted)
+            leave_if_copy()
+            self._enter(None)
+            if verdict is False:
+                raise AssertionError("check: the result differs from the other version's")
+        except BaseException as error:  # noqa: BLE001  a check may raise anything
+            self._fail(row, _told_apart(error, mine, wanted), kind="check")
 
     # -- standing still
 

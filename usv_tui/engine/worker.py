@@ -33,6 +33,7 @@ from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.references import References
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
+from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where
 from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError, one_line
 from usv_tui.foreign.host import Ending, Host, nothing_called
@@ -84,12 +85,13 @@ def work(
     time_source: TimeSource | None = None,
     prepared: Prepared | None = None,
     where: Where | None = None,
+    turns: Turns | None = None,
 ) -> None:
     """Measure `request` until it is done or stopped. Always ends with a `Progress("ended")`."""
     clock = time_source or MonotonicTime()
     try:
         with no_copies():
-            reason = _work(request, emit, commands, wake, gate, clock, prepared, where)
+            reason = _work(request, emit, commands, wake, gate, clock, prepared, where, turns)
     except LeftBehind:
         raise
     except UsvError as error:
@@ -103,6 +105,8 @@ def work(
         hint = "please report this with the traceback"
         emit(Fault(clock.now_ns(), int(ExitCode.WORKER_LOST), reason, hint, text))
     emit(Progress(clock.now_ns(), RunPhase.ENDED, reason))
+    if turns is not None:
+        turns.close()
     gate.unman()
 
 
@@ -115,6 +119,7 @@ def _work(
     clock: TimeSource,
     prepared: Prepared | None,
     where: Where | None,
+    turns: Turns | None,
 ) -> str:
     torch: Any = None
     references = References()
@@ -139,6 +144,8 @@ def _work(
         finally:
             imports.mend()
         leave_if_copy()
+    if request.duet is not None:
+        _tell_foreign(request.duet.foreign, emit, clock)
     _tell_distortions(emit, clock)
     config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
     if prepared is None and device != "cpu":
@@ -158,6 +165,7 @@ def _work(
         resumed=Resumed(frozenset(request.retired), request.done, request.first_round),
         make_flusher=lambda: prepared.flusher if prepared else make_flusher(config, torch),
         attendant=None if prepared is not None else make_attendant(config, torch, clock),
+        turns=turns,
     )
     _tell_threads(emit, clock)
 
@@ -288,6 +296,27 @@ def _tell_threads(emit: Emit, clock: TimeSource) -> None:
     known = {f"torch_{name}": n for name, n in counts.items() if isinstance(n, int)}
     if known:
         emit(Noted(Notice(code="threads", at_ns=clock.now_ns(), evidence=known)))
+
+
+def _tell_foreign(folder: str, emit: Emit, clock: TimeSource) -> None:
+    """Modules that come from the other version's folder: then it is no other version."""
+    if not folder:
+        return
+    files = {
+        name: str(getattr(module, "__file__", None) or "")
+        for name, module in list(sys.modules.items())
+    }
+    names = sorted(
+        name
+        for name, file in files.items()
+        if file.startswith(f"{folder}{os.sep}")
+        and "site-packages" not in file
+        and not name.startswith("usv_tui")
+    )
+    if names:
+        evidence = {"modules": names[:8], "count": len(names), "folder": folder}
+        notice = Notice(code="foreign code", at_ns=clock.now_ns(), level="error", evidence=evidence)
+        emit(Noted(notice))
 
 
 def _tell_distortions(emit: Emit, clock: TimeSource) -> None:

@@ -222,7 +222,65 @@ STATISTICS: tuple[Column, ...] = (
 )
 """Figures of a set of samples: the last window, or all since the mark."""
 
+OF_VERSIONS: tuple[Column, ...] = (
+    Column(
+        "base",
+        "BASE",
+        Kind.TIME,
+        lambda row, s: _beside(row, s).median_s if row.rival is not None else None,
+        "Median of the same row in the version that is compared with.",
+        live=_every(2),
+        final=1,
+        json="base_median_s",
+        may_lack=True,
+    ),
+    Column(
+        "base std",
+        "BASE std",
+        Kind.SHARE,
+        lambda row, s: _beside(row, s).rel_std if row.rival is not None else None,
+        "Its standard deviation in percent of its median.",
+        live=_every(6),
+        final=3,
+        json="base_rel_std",
+        may_lack=True,
+    ),
+    Column(
+        "launch",
+        "x launch",
+        Kind.FACTOR,
+        lambda row, _: None if row.launch_ratio is None else row.launch_ratio.ratio,
+        "Time over BASE's in the launch that runs, from pairs of turns: another launch differs.",
+        live=_every(5),
+        final=4,
+        json="launch_ratio",
+        may_lack=True,
+    ),
+    Column(
+        "launches",
+        "launches",
+        Kind.COUNT,
+        lambda row, _: None if row.rival is None else _launches(row),
+        "Launches in fresh processes that the ratio is over: its interval is for the next one.",
+        live=_every(6),
+        final=4,
+        json="launches",
+        may_lack=True,
+    ),
+)
+"""What a row of one version has of the same row of another."""
+
+
+def _beside(row: RowView, shown: Stats) -> Stats:
+    return row.base_whole if shown is row.whole else row.base_rolling
+
+
+def _launches(row: RowView) -> int:
+    return 0 if row.versus is None else len(row.versus.launches)
+
+
 OF_ROWS: tuple[Column, ...] = (
+    *OF_VERSIONS,
     Column(
         "whole",
         "all",

@@ -13,6 +13,7 @@ from usv_tui.model import Answer, Ratio, RowState, StateWord, TimerInfo
 from usv_tui.report import columns, grid, parameters
 from usv_tui.report.columns import COLUMNS, Kind
 from usv_tui.report.grid import Column
+from usv_tui.report.versions import facts as versions_facts
 from usv_tui.report.wording.advice import advice_line
 from usv_tui.report.wording.rows import (
     best_cut,
@@ -50,7 +51,7 @@ _NAME_MOST = 40
 
 def render(snapshot: Snapshot, *, markdown: bool = False, width: int | None = None) -> str:
     """The table of a session with everything that the numbers depend on under it."""
-    body = table(snapshot.rows, markdown=markdown, width=width)
+    body = table(snapshot.lines, markdown=markdown, width=width)
     facts = notes(snapshot)
     if width is not None and not markdown:  # a narrow table may cut the reason
         facts += [
@@ -209,6 +210,8 @@ def _against(row: RowView) -> str:
     base = plain.name(row.baseline_name)
     if row.ratio is None or not row.baseline_name:
         return ""
+    if row.rival is not None:
+        return base.rpartition("@")[2]
     head, _, inside = base.partition("[")
     own_head, _, own_inside = plain.name(row.name).partition("[")
     if head != own_head or not inside.endswith("]") or not own_inside.endswith("]"):
@@ -259,6 +262,7 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
     facts = [("file", snapshot.suite or DASH)]
     if snapshot.simulated:
         facts.append(("simulated", snapshot.simulated))
+    facts += versions_facts(snapshot)
     facts += [
         ("device", _device(snapshot)),
         ("timer", _timer(snapshot.timer)),

@@ -21,6 +21,7 @@ import msgspec
 from usv_tui import signals
 from usv_tui.copies import no_copies
 from usv_tui.descriptors import Identity
+from usv_tui.engine.turns import Line, Turns
 from usv_tui.engine.where import Where, stack_of
 from usv_tui.engine.worker import work
 from usv_tui.gate import Gate
@@ -145,8 +146,14 @@ def main() -> int:
 
     threading.Thread(target=listen, name="usv-commands", daemon=True).start()
     sender.watch_closing()
+    turns = None
+    ends = os.environ.pop("USV_TUI_TURNS", "")
+    if request.duet is not None:
+        take_fd, give_fd = map(int, ends.split(","))
+        line = Line(take_fd, give_fd)
+        turns = Turns(request.duet, line, MonotonicTime.now_ns, sender.flush)
     with no_copies(records_fd):
-        work(request, sender.emit, commands, wake, Gate(), where=where)
+        work(request, sender.emit, commands, wake, Gate(), where=where, turns=turns)
     sender.flush()
     return 0
 

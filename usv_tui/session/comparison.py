@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from usv_tui.errors import UsageError
-from usv_tui.model import EXCLUDED, Answer, ClockHold, Flag, StateWord
+from usv_tui.model import EXCLUDED, Answer, ClockHold, Flag, Ratio, StateWord
 from usv_tui.records import Ghosts
 from usv_tui.report.wording.rows import clock_words
 from usv_tui.session import raw
@@ -205,7 +205,7 @@ class Condition:
     answer: Answer
     least: float
 
-    def fails(self, found: Comparison) -> bool:
+    def fails(self, found: Comparison | Ratio) -> bool:
         """True when the answer is the named one and the difference is larger than allowed."""
         if found.answer is not self.answer or found.ratio is None:
             return False

@@ -17,7 +17,7 @@ from usv_tui.clocks.lease_repair import known_state, restore_all, unlock
 from usv_tui.clocks.target import NEEDS_RIGHTS, lock_command, parse_target
 from usv_tui.clocks.verify import foreign_lock_hint, is_loaded
 from usv_tui.errors import ClockError, ClockRefused, UsvError
-from usv_tui.model import Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
+from usv_tui.model import LOCKED_AT, Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
 from usv_tui.report.wording.advice import advice_line, is_idle
 from usv_tui.seams import ClockController
@@ -392,7 +392,7 @@ class ClockDesk:
         self.failure = self.unmet = ""
         self._tell_notes(lease)
         self._tell(lease.state)
-        self._commands.append(Command("ramp", f"locked at {lease.sm_mhz} MHz"))
+        self._commands.append(Command("ramp", f"{LOCKED_AT}{lease.sm_mhz} MHz"))
 
     def _free_mhz(self) -> float | None:
         """The clock without a lock, in the middle of the readings under load."""

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from usv_tui import plain
-from usv_tui.report import sweep
+from usv_tui.report import sweep, versions
 from usv_tui.report.columns import OF_ROWS, STATISTICS, Column
 from usv_tui.report.formats import verdicts
 from usv_tui.report.wording.rows import clocks_line
@@ -64,6 +64,7 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
             {"from_s": _seconds(a, start_ns), "to_s": _seconds(b, start_ns), "reason": reason}
             for a, b, reason in store.gaps(0, 1 << 62)
         ],
+        "versions": versions.as_data(snapshot),
         "sweep": sweep.as_data(store.steps(), _names(store)),
         "skipped": [
             {"name": item.name, "reason": item.reason, "is_refused": item.is_refused}
@@ -142,6 +143,7 @@ def _row(store: Store, view: RowView) -> dict[str, Any]:
         "drift": msgspec.to_builtins(view.drift),
         "clock_effect": msgspec.to_builtins(view.effect),
         "ratio": msgspec.to_builtins(view.ratio),
+        **(versions.row_data(view) if view.version is not None else {}),
         "energy_j": view.energy_j,
         "energy_label": view.energy_label or None,
         "samples_not_kept": 0 if store.archive is not None else row.t_ns.first,

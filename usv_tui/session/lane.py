@@ -37,6 +37,8 @@ class Lane:
         self._open: dict[str, Stretch] = {}
         self._last_ns: dict[str, int] = {}
         self._gaps: list[tuple[int, int, str]] = []
+        self.before_lock: dict[int, float] = {}
+        """The rows' std right before the lock that the epoch is measured under."""
 
     def on_reading(self, reading: Reading) -> None:
         """The confirmed reasons of one look at the device."""

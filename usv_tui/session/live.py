@@ -14,12 +14,15 @@ import tempfile
 import threading
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 import msgspec
 
 from usv_tui.engine.runner import LeftBehind
+from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where, row_of, stack_of
 from usv_tui.engine.worker import Emit, Prepared, work
 from usv_tui.errors import ExitCode
@@ -30,17 +33,34 @@ from usv_tui.shelter import sheltered
 from usv_tui.timesource import MonotonicTime, TimeSource
 
 _BOOT = """\
-import sys
-sys.path.append(sys.argv.pop())
+import importlib.util, sys
+root = sys.argv.pop()
+sys.path.append(root)
+spec = importlib.util.spec_from_file_location("usv_tui", root + "/usv_tui/__init__.py")
+package = sys.modules["usv_tui"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
 from usv_tui.session.child import main
 sys.exit(main())
 """
-"""The folder that the program is run from is no place of modules; that of this package is one."""
+"""The folder that the program is run from is no place of modules; that of this package is one, and
+no other copy of this package measures, whatever the interpreter has."""
 _LAST_WORDS_S = 0.3
 WHERE_BYTES = mmap.PAGESIZE
 _LENGTH = struct.Struct("<I")
 _records = msgspec.msgpack.Decoder(list[AnyRecord])
 _encoder = msgspec.msgpack.Encoder()
+
+
+Ends = tuple[int, int] | tuple[()]
+
+
+class Place(NamedTuple):
+    """Where a measuring process runs, if it is not where this one does."""
+
+    python: str = sys.executable
+    folder: str = ""
+    environment: Mapping[str, str] = MappingProxyType({})
+    """What it has beside this process's own."""
 
 
 class Loss(NamedTuple):
@@ -76,6 +96,7 @@ class ThreadSource:
         time_source: TimeSource | None = None,
         prepared: Prepared | None = None,
         where: Where | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """`where` hears of rows and of long calls, for somebody outside."""
         self._queue: deque[AnyRecord] = deque()
@@ -94,6 +115,7 @@ class ThreadSource:
                 time_source,
                 prepared,
                 where,
+                turns,
             ),
             name="usv-worker",
             daemon=True,
@@ -142,8 +164,18 @@ class ThreadSource:
 class ChildSource:
     """The loop in a process of its own: survives a segfault and a lost device context."""
 
-    def __init__(self, request: WorkRequest, log_fd: int, out_fd: int | None = None) -> None:
-        """`out_fd` is its standard output, where that is not part of the log."""
+    def __init__(
+        self,
+        request: WorkRequest,
+        log_fd: int,
+        place: Place | None = None,
+        ends: Ends = (),
+        out_fd: int | None = None,
+    ) -> None:
+        """`ends` are those of the pipes on which the turn is handed over; this process's go.
+
+        `out_fd` is its standard output, where that is not part of the log.
+        """
         self.loss: Loss | None = None
         """Set when the process is gone before its last word, and nobody asked it to go."""
         self._time = MonotonicTime()
@@ -154,18 +186,24 @@ class ChildSource:
         read_fd, write_fd = os.pipe()
         where_file, self._where = _shared_where()
         where_fd = where_file.fileno()
+        place = place or Place()
         environment = dict(
-            os.environ, USV_TUI_RECORDS_FD=str(write_fd), USV_TUI_WHERE_FD=str(where_fd)
+            os.environ | place.environment,
+            USV_TUI_RECORDS_FD=str(write_fd),
+            USV_TUI_WHERE_FD=str(where_fd),
+            USV_TUI_TURNS=",".join(map(str, ends)),
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-u", "-c", _BOOT, str(Path(__file__).parents[2])],
+            [place.python, "-P", "-u", "-c", _BOOT, str(Path(__file__).parents[2])],
             stdin=subprocess.PIPE,
             stdout=log_fd if out_fd is None else out_fd,
             stderr=log_fd,
-            pass_fds=(write_fd, where_fd),
+            pass_fds=(write_fd, where_fd, *ends),
             env=environment,
+            cwd=place.folder or None,
         )
-        os.close(write_fd)
+        for fd in (write_fd, *ends):
+            os.close(fd)
         where_file.close()
         self._pipe = os.fdopen(read_fd, "rb")
         self._send(_encoder.encode(request))

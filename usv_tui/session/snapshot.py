@@ -25,6 +25,8 @@ from usv_tui.model import (
     StateWord,
     TimerInfo,
 )
+from usv_tui.session.launches import Versus
+from usv_tui.stats.duet import LaunchRatio
 from usv_tui.stats.rolling import Stats
 
 IntArray = NDArray[np.int64]
@@ -81,12 +83,46 @@ class RowView:
     energy_j: float | None = None
     """Joules per call."""
     energy_label: str = ""
+    before_lock: float | None = None
+    """Its std, in parts of the median, right before the lock that this epoch is measured under."""
     throttled: tuple[tuple[str, float], ...] = ()
     """Reason words with the share of samples taken under each."""
+    version: int | None = None
+    """Where two versions are compared: which one it is of."""
+    plain_name: str = ""
+    """Its name without that of the version."""
+    rival: int | None = None
+    """The same row of the version that this one is compared with; it has no line of its own."""
+    is_beside: bool = False
+    """It stands on the line of the same row of the later version."""
+    base_rolling: Stats = Stats()
+    """Of the rival: the last window, …"""
+    base_whole: Stats = Stats()
+    """… and all samples of the epoch."""
+    versus: Versus | None = None
+    """Against the rival, over launches."""
+    launch_ratio: LaunchRatio | None = None
+    """Against the rival, in the launch that runs."""
     error: str = ""
     error_kind: str = ""
     """The exception's class, or check, hang, oom, wrong result …"""
     traceback: str = ""
+
+
+class DuetView(NamedTuple):
+    """Two versions that are compared."""
+
+    labels: tuple[str, str]
+    what: tuple[str, str]
+    launch: int
+    """Which one runs, or ran last."""
+    done: int
+    """Launches that have ended."""
+    rows: int
+    """That both versions have."""
+    handover_ns: int | None
+    """Median cost of one handover in the last launch."""
+    handover_share: float | None
 
 
 class LogLine(NamedTuple):
@@ -157,6 +193,8 @@ class Snapshot:
     rows: tuple[RowView, ...] = ()
     baseline: int | None = None
     """The row every ratio refers to when the user chose one; None: each group's own."""
+    duet: DuetView | None = None
+    """Where two versions are compared: which, and how far that is."""
     ghosts: str = ""
     """The session that ghost values are from, and what of it differs."""
     advice: Advice = field(default_factory=Advice)
@@ -181,6 +219,11 @@ class Snapshot:
     complete: bool = False
     banner: str = ""
     """What makes the numbers worthless or ended the run; shown first and in alarm."""
+
+    @property
+    def lines(self) -> tuple[RowView, ...]:
+        """The rows that have a line of their own in a table."""
+        return tuple(row for row in self.rows if not row.is_beside)
 
     def row(self, bench: int | None) -> RowView | None:
         """The row with this id."""

@@ -24,6 +24,7 @@ from usv_tui.diagnosis.growth import LOADED
 from usv_tui.diagnosis.vocabulary import badge_of
 from usv_tui.model import (
     EXCLUDED,
+    LOCKED_AT,
     Advice,
     ClockState,
     DeviceInfo,
@@ -52,6 +53,8 @@ from usv_tui.records import (
     Gap,
     Ghosts,
     Headway,
+    Launch,
+    Launched,
     Mark,
     Noted,
     Output,
@@ -65,6 +68,7 @@ from usv_tui.records import (
     State,
     Telemetry,
     Timing,
+    Version,
     Visit,
     Watching,
     Window,
@@ -72,11 +76,12 @@ from usv_tui.records import (
 )
 from usv_tui.report.wording.advice import is_idle
 from usv_tui.report.wording.notices import sentence
-from usv_tui.report.wording.rows import clock_words, cost_words
+from usv_tui.report.wording.rows import clock_words, cost_words, std_change
 from usv_tui.session import readings, views
 from usv_tui.session.advised import heeding
 from usv_tui.session.columns import Bins, Column, Raw, TelemetryColumns, thin
 from usv_tui.session.lane import Lane, Stretch
+from usv_tui.session.launches import Launches
 from usv_tui.session.row_store import BIN_NS, MAX_WINDOW, RowStore
 from usv_tui.session.snapshot import (
     BinSeries,
@@ -151,10 +156,12 @@ class Store:
         self.window = DEFAULT_WINDOW
         self.baseline: int | None = None
         self.ghosts = Ghosts(0, "", {})
+        self.duet = Launches()
+        """Where two versions are compared: what each launch says of each row."""
         self.has_loaded = self.failed = False
         """Code came into the worker while it measured; a row or the device failed."""
         self.fatal = self.fault = self.distortion = self.progress = ""
-        self.looks = 0
+        self.looks = self._energy_turn = 0
         """How often the statistics were asked."""
         self.watching: str | None = None
         """What the watcher says of itself, while there is one."""
@@ -167,8 +174,7 @@ class Store:
         self.visits: list[Visit] = []
         """Of a clock sweep."""
         self._steps: list[StepAt] = []
-        self.last_sample_ns = 0
-        self.last_ns = 0
+        self.last_sample_ns = self.last_ns = 0
         """The latest time that any record tells of."""
         self.start: Start | None = None
         self.end: End | None = None
@@ -196,7 +202,6 @@ class Store:
         self.first_sample_ns: int | None = None
         self.reasons = _Reasons()
         self.lane = Lane()
-        self._energy_turn = 0
         self._analyst = Analyst()
         self.analysis = Analysis()
 
@@ -312,6 +317,15 @@ class Store:
                 all_flags[index],
                 None if hosts is None else hosts[index],
             )
+            if self.duet.is_duet:
+                self.duet.add(
+                    row.info.bench,
+                    times[index],
+                    windows[index],
+                    inners[index],
+                    all_rounds[index],
+                    all_flags[index],
+                )
         if self.first_sample_ns is None:
             self.first_sample_ns = int(times.min())
         self.rounds = max(self.rounds, int(all_rounds.max()) + 1)
@@ -350,6 +364,26 @@ class Store:
 
     def _on_bench(self, record: Bench) -> None:
         self.rows[record.info.bench] = RowStore(record.info)
+        self.duet.apply(record)
+
+    def _on_version(self, record: Version) -> None:
+        self.duet.apply(record)
+        part = "HEAD" if record.index else "BASE"
+        self.log.line(record.at_ns, "event", f"{part} {record.label}: {record.what}")
+
+    def _on_launch(self, record: Launch) -> None:
+        self.duet.apply(record)
+        turn = f"turns of {record.rounds} round{'s' if record.rounds > 1 else ''}"
+        self.log.line(record.at_ns, "event", f"launch {record.number}: {turn}")
+
+    def _on_launched(self, record: Launched) -> None:
+        self.duet.apply(record)
+        cost = f"handing over cost {record.handover_ns / 1e3:.1f} us"
+        self.log.line(
+            record.at_ns,
+            "event",
+            f"launch {record.number} ended: {record.turns} turns, {cost}, {record.share:.2%}",
+        )
 
     def _on_state(self, record: State) -> None:
         row = self.rows.get(record.bench)
@@ -400,6 +434,7 @@ class Store:
 
     def _on_end(self, record: End) -> None:
         self.end = record
+        self.duet.apply(record)
         self.conclude()
 
     def _on_skip(self, record: Skip) -> None:
@@ -424,7 +459,10 @@ class Store:
                 self.log.notes.take_back("lock refused", "")
         if state.in_force_mhz != self.clocks.in_force_mhz:
             self.lane.on_clocks(record.at_ns, state)
+        is_news = state.is_held is True and self.clocks.is_held is None
         self.clocks = state
+        if is_news and self.lane.before_lock:
+            self.log.line(record.at_ns, "event", self._since_lock())
         if state.is_unmet:
             return  # a notice has said why
         if self._phase[0] != RunPhase.ENDED or self.clocks_during.locked_mhz is not None:
@@ -517,6 +555,7 @@ class Store:
             if row is not None:
                 row.start_epoch(record.at_ns)
             return
+        self._on_epoch(label)
         if self.epochs:
             last = self.epochs[-1]
             self.epochs[-1] = EpochView(last.number, last.label, last.from_ns, record.at_ns)
@@ -528,6 +567,28 @@ class Store:
             row.start_epoch(record.at_ns)
         if self.has_ended:
             self.conclude()
+
+    def _on_epoch(self, label: str) -> None:
+        """Keep what the spread was before a lock, while its epoch lasts."""
+        if not label.startswith(LOCKED_AT):
+            self.lane.before_lock = {}
+        elif not self.lane.before_lock:
+            stats = {b: row.statistics(self.window)[0].rel_std for b, row in self.rows.items()}
+            self.lane.before_lock = {bench: std for bench, std in stats.items() if std is not None}
+
+    def _since_lock(self) -> str:
+        """What the lock did to the row that it did most to."""
+        pairs = [
+            (before, now, row.info.name)
+            for bench, row in self.rows.items()
+            if row.info.parent is None
+            and (before := self.lane.before_lock.get(bench))
+            and (now := row.statistics(self.window)[0].rel_std)
+        ]
+        if not pairs:
+            return "the lock is held"
+        before, now, name = max(pairs, key=lambda pair: pair[0] / pair[1])
+        return f"the lock is held: {plain.name(name)} {std_change(before, now)}"
 
     def _forget(self) -> None:
         """What the statistics said was of the epoch before."""
@@ -576,6 +637,8 @@ class Store:
         Fault: _on_fault_record,
         Gap: _on_gap,
         Headway: _on_headway,
+        Launch: _on_launch,
+        Launched: _on_launched,
         Mark: _on_mark,
         Noted: _on_notice,
         Output: _on_output,
@@ -588,6 +651,7 @@ class Store:
         State: _on_state,
         Telemetry: _on_reading,
         Timing: _on_timing,
+        Version: _on_version,
         Visit: _on_visit,
         Watching: _on_watching,
         Window: _on_window,
@@ -620,9 +684,12 @@ class Store:
             row.word, row.drift, row.effect = found.word, found.drift, found.effect
             row.ratio, row.ratio_to = found.ratio, against[bench]
             row.found = {}
+            if row.info.version is not None:
+                versus = self.duet.report().get(bench)
+                row.ratio = None if versus is None else versus.ratio
             if row.starved_words:
                 row.found["starved"] = row.starved_words
-            if found.ratio is not None and found.ratio.moves:
+            if row.ratio is not None and row.ratio.moves:
                 row.found["ratio moves"] = "ratio moves"
             if found.is_timer_limited:
                 row.found["timer limited"] = "timer-limited"
@@ -827,6 +894,8 @@ class Store:
         """The row that this one is compared with; None for a baseline and for phases."""
         if row.info.parent is not None:
             return None
+        if row.info.version is not None:
+            return None if row.info.rival is None else self.rows.get(row.info.rival)
         if row.info.control_of is not None:
             return self.rows.get(row.info.control_of)
         if self.baseline is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from usv_tui.model import CacheMode, RunConfig
 from usv_tui.records import Chosen
 from usv_tui.session.row_store import RowStore
-from usv_tui.session.snapshot import RowView, Snapshot
+from usv_tui.session.snapshot import DuetView, RowView, Snapshot
 from usv_tui.stats.rolling import Stats
 from usv_tui.timesource import NS_PER_S
 
@@ -50,6 +50,7 @@ def snapshot(store: "Store", now_ns: int) -> Snapshot:
         window=store.window,
         rows=tuple(_row_views(store)),
         ghosts=store.ghosts.source,
+        duet=_duet(store),
         baseline=store.baseline,
         advice=store.advice,
         untrusted=store.analysis.untrusted,
@@ -65,6 +66,23 @@ def snapshot(store: "Store", now_ns: int) -> Snapshot:
         stop_reason=store.stop_reason,
         complete=store.is_complete,
         banner=_banner(store),
+    )
+
+
+def _duet(store: "Store") -> DuetView | None:
+    duet = store.duet
+    if len(duet.versions) < 2:
+        return None
+    base, head = duet.versions[0], duet.versions[1]
+    last = duet.ended[-1] if duet.ended else None
+    return DuetView(
+        (base.label, head.label),
+        (base.what, head.what),
+        duet.launch.number if duet.launch else 0,
+        duet.done,
+        len(duet.report()),
+        None if last is None else last.handover_ns,
+        None if last is None else last.share,
     )
 
 
@@ -139,6 +157,8 @@ def _row_view(store: "Store", row: RowStore, shares: tuple[tuple[str, float], ..
     rolling, whole = row.statistics(store.window)
     base = store.baseline_of(row)
     cal = row.calibrated
+    rival = None if info.rival is None else store.rows.get(info.rival)
+    beside = rival.statistics(store.window) if rival is not None else (Stats(), Stats())
     return RowView(
         bench=info.bench,
         name=info.name,
@@ -172,7 +192,16 @@ def _row_view(store: "Store", row: RowStore, shares: tuple[tuple[str, float], ..
         badges=(*row.all_badges, *_stragglers(whole)),
         energy_j=row.energy.joules,
         energy_label=row.energy.label,
+        before_lock=store.lane.before_lock.get(info.bench),
         throttled=shares,
+        version=info.version,
+        plain_name=info.plain_name,
+        rival=info.rival,
+        is_beside=info.bench in store.duet.beside,
+        base_rolling=beside[0],
+        base_whole=beside[1],
+        versus=store.duet.report().get(info.bench),
+        launch_ratio=store.duet.now(info.bench) if rival is not None else None,
         error=row.error,
         error_kind=row.error_kind,
         traceback=row.traceback,

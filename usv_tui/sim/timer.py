@@ -72,6 +72,11 @@ class SimTimer:
             floor_ns=round(card.event_ns / card.tick_ns) * card.tick_ns,
         )
 
+    @property
+    def gpu(self) -> SimGpu:
+        """Where the callables launch."""
+        return self._gpu
+
     def enqueue(
         self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
     ) -> tuple[Any, BaseException] | None:

@@ -110,7 +110,8 @@ class Presenter:
         scene = self.scene(now_ns)
         try:
             if self._is_locking:
-                return self._dialog.lines(scene, width, height)
+                lines = self.live.lines(scene, width, height)
+                return self._dialog.over(lines, scene, self.live.layout)
             if self._page is not None:
                 return self._page.lines(scene, width, height)
             lines = self.live.lines(scene, width, height)

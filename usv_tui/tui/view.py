@@ -67,9 +67,9 @@ class ViewState:
     def visible(self, snapshot: Snapshot) -> tuple[RowView, ...]:
         """The rows that pass the filter, in the session's order."""
         if not self.pattern:
-            return snapshot.rows
+            return snapshot.lines
         wanted = self.pattern.casefold()
-        return tuple(r for r in snapshot.rows if wanted in key_of(r, snapshot).casefold())
+        return tuple(r for r in snapshot.lines if wanted in key_of(r, snapshot).casefold())
 
     def selected_row(self, snapshot: Snapshot) -> RowView | None:
         """The selected row; the first visible one when it is not there."""

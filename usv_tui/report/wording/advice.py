@@ -85,7 +85,7 @@ def short_text(advice: Advice) -> str:
     """What fits behind the verdict on its own line."""
     if advice.lock_mhz is not None:
         lock = "" if advice.verdict is Verdict.LOCK else "lock "
-        at = f"{lock}at {advice.lock_mhz} MHz{_behind(', ', _gain(advice))}"
+        at = f"{lock}at {advice.lock_mhz} MHz{_behind(', ', gain_words(advice))}"
         return (
             f"not worth it {at}{_behind(', ', _cost(advice.evidence))}" if is_idle(advice) else at
         )
@@ -99,7 +99,7 @@ def advice_line(advice: Advice, names: Mapping[int, str] | None = None) -> str:
     facts = all_facts(advice, names or {})
     if advice.lock_mhz is not None:
         at = " at" if advice.verdict is Verdict.LOCK else ", lock at"
-        word = f"{word}{at} {advice.lock_mhz} MHz{_behind(': ', _gain(advice, names))}"
+        word = f"{word}{at} {advice.lock_mhz} MHz{_behind(': ', gain_words(advice, names))}"
         if is_idle(advice):
             unknown = _REASONS[SLOW_SENSOR] if advice.reason == SLOW_SENSOR else ""
             return f"{word}: not worth it, {_cost(advice.evidence)}{_behind('; ', unknown)}"
@@ -112,7 +112,7 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
     evidence = advice.evidence
     facts: list[str] = []
     if advice.lock_mhz is not None:
-        gain = _gain(advice, names)
+        gain = gain_words(advice, names)
         worth = "not worth it: " if is_idle(advice) else ""
         facts.append(f"{worth}lock at {advice.lock_mhz} MHz{_behind(': ', gain)}")
     needs = evidence.get("needs") or {}
@@ -154,7 +154,7 @@ def is_idle(advice: Advice) -> bool:
     return advice.lock_mhz is not None and advice.std_locked is None and is_still
 
 
-def _gain(advice: Advice, names: Mapping[int, str] | None = None) -> str:
+def gain_words(advice: Advice, names: Mapping[int, str] | None = None) -> str:
     """What the lock does to the row that gains most."""
     now, high = _number(advice.std_now), _number(advice.std_locked)
     if now is None or high is None or advice.reason == SLOW_SENSOR:

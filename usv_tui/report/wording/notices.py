@@ -122,6 +122,19 @@ _SENTENCES: dict[str, Words] = {
     "not saved": lambda e: str(e.get("reason", "")),
     "look for": lambda e: f"look for: {e.get('reason', '')}",
     "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
+    "only in one": lambda e: (
+        f"only {e['version']} has it, not {e['other']}: there is nothing to compare it with"
+    ),
+    "foreign code": lambda e: (
+        f"THIS IS NOT ONLY THE OTHER VERSION'S CODE: {e['count']} module(s) come from "
+        f"{e['folder']} ({', '.join(e['modules'])})"
+    ),
+    "turn opens": lambda e: (
+        f"the first {e['rounds']} round(s) of a turn differ from its others: flagged as ramp"
+    ),
+    "not compared": lambda e: (
+        f"its result cannot be held against the other version's: {e['reason']}"
+    ),
     "fresh worker": lambda e: f"measuring goes on in {e['why']}",
     "imports emptied": lambda e: (
         f"{e.get('rows', 'a row')} emptied {e.get('what', 'sys.modules')}: it was put back"

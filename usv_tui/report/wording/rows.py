@@ -39,7 +39,7 @@ def name_of(row: "RowView", rows: "Sequence[RowView]") -> str:
         parent = next((r for r in rows if r.bench == row.parent), None)
         if parent is not None and parent.parent is not None:
             return f"{plain.name(parent.name)}: {plain.name(row.name)}"
-    return plain.name(row.name)
+    return plain.name(row.plain_name if row.rival is not None else row.name)
 
 
 class Cut(NamedTuple):
@@ -202,6 +202,11 @@ def left_out_words(left_out: Mapping[str, int]) -> str:
     if aside:
         words.append(f"{' and '.join(aside)} (in the mean alone)")
     return ", ".join(words)
+
+
+def std_change(before: float, now: float) -> str:
+    """`std 3.35 % → 0.19 %`: what a lock did to a row."""
+    return f"std {before * 100:.2f} % → {now * 100:.2f} %"
 
 
 # -- clocks

@@ -104,7 +104,7 @@ class LiveScreen:
             return _contents(scene, self.table.lines_wanted(scene), self.advice.lines_wanted(scene))
         except Exception as error:  # noqa: BLE001  the parts will say it in their places
             scene.faults.note("layout", error)
-            return Contents(len(scene.snapshot.rows), 0, has_missing=False, advice=1)
+            return Contents(len(scene.snapshot.lines), 0, has_missing=False, advice=1)
 
     def _telemetry(self, scene: Scene, layout: Layout, width: int) -> list[Strip]:
         is_drawn = layout.strip > 0

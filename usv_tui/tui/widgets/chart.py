@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from rich.style import Style
 from textual.strip import Strip
 
-from usv_tui.model import RunPhase
+from usv_tui.model import LOCKED_AT, RunPhase
+from usv_tui.report.wording.rows import std_change
 from usv_tui.session.snapshot import BinSeries, FloatArray, RowView, Series
 from usv_tui.tui import text
 from usv_tui.tui.view import Scene, TimeAxis
@@ -419,6 +420,10 @@ def time_axis(scene: Scene, axis: TimeAxis, width: int) -> Strip:
     for at, label in scene.store.marks(axis.from_ns, axis.to_ns):
         cell = axis.cell_of(at)
         words = look.text(label)
+        before = scene.row.before_lock if scene.row is not None else None
+        now_std = scene.row.rolling.rel_std if scene.row is not None else None
+        if label.startswith(LOCKED_AT) and before and now_std:
+            words += f" {look.own(std_change(before, now_std))}"
         if not _place(cells, cell, f"{look.glyphs.pointer}{words}"):
             _place(cells, cell - len(words), f"{words}{look.glyphs.pointer}")
     row = scene.row

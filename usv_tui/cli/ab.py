@@ -1,0 +1,199 @@
+"""`usv-tui ab`: two versions of a project against each other, turn by turn, launch after launch."""
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from usv_tui.cli.compare import condition
+from usv_tui.cli.options import Parser, add_run_options, positive_float, positive_int
+from usv_tui.errors import ExitCode, UsageError
+from usv_tui.model import Answer
+
+_FORBIDDEN = ("until", "iters", "control", "isolate", "baseline", "target_window")
+
+
+def parser() -> Parser:
+    """`usv-tui ab`."""
+    made = Parser(
+        prog="usv-tui ab",
+        usage="usv-tui ab BASE [HEAD] [FILE] [options]",
+        description="Is HEAD faster than BASE? A version is a git revision (or a range: main..), a "
+        "folder, a file or an environment; without HEAD it is the working tree. Both run at the "
+        "same time, each in a process of its own, and hand each other the turn, in several "
+        "launches with fresh processes: the ratio's interval holds for the next launch.",
+    )
+    made.add_argument(
+        "versions",
+        nargs="*",
+        metavar="BASE [HEAD] [FILE]",
+        help="as in: ab main FILE; ab v1 v2 FILE; ab main.. FILE; ab OLD.py NEW.py; ab DIR1 DIR2 "
+        "FILE; ab .venv-old .venv-new FILE",
+    )
+    made.add_argument(
+        "-k", dest="select", action="append", default=[], metavar="PATTERN", help="only such rows"
+    )
+    group = made.add_argument_group("the comparison")
+    add: Callable[..., object] = group.add_argument
+    add(
+        "--launches",
+        type=_launches,
+        default=None,
+        metavar="N|auto",
+        help="launches with fresh processes (default auto: 5, and up to 12 until every row's "
+        "interval is within 1 %%)",
+    )
+    add(
+        "--launch-time",
+        type=positive_float,
+        default=4.0,
+        metavar="S",
+        help="seconds that both together measure in a launch (default 4)",
+    )
+    add("--python", default="", metavar="PATH", help="interpreter or environment of both")
+    add("--base-python", default="", metavar="PATH", help="that of BASE")
+    add("--head-python", default="", metavar="PATH", help="that of HEAD")
+    add(
+        "--fail-on",
+        type=condition,
+        default=None,
+        metavar="'slower>2%%'",
+        help="exit 1 when a row is, 6 when it may be and there is no answer",
+    )
+    add_run_options(made)
+    return made
+
+
+def _launches(text: str) -> int | None:
+    if text == "auto":
+        return None
+    value = positive_int(text)
+    if value > 1000:
+        raise argparse.ArgumentTypeError(f"{text} launches are too many: at most 1000")
+    return value
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments, as those of a run, with the versions found and checked out.
+
+    Raises:
+        UsageError: a version is none, or an option means nothing here.
+    """
+    args = parser().parse_args(argv)
+    for name in _FORBIDDEN:
+        if getattr(args, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} means nothing between versions", "see usv-tui ab --help")
+    args.version, args.realloc = False, 0
+    args.isolate = args.device.partition(":")[0] != "sim"
+    args.versions = Versions(args)
+    args.file = args.versions.head.path
+    return args
+
+
+class Versions:
+    """Both versions of a run, ready to be measured."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from usv_tui.session import versions
+        from usv_tui.session.worktrees import Den
+
+        words, file = versions.split(args.versions)
+        if file and not Path(file).parent.is_dir():
+            raise UsageError(f"{file}: no such file")
+        self._args = args
+        self._den = Den()
+        try:
+            finder = versions.Finder(self._den, file)
+            pythons = [args.base_python or args.python, args.head_python or args.python]
+            self.base, self.head = finder.base_and_head(words, *pythons)
+            self._pythons = [versions.probe_python(one) for one in (self.base, self.head)]
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def title(self) -> str:
+        """What stands where a file's name would."""
+        return f"{Path(self.head.path).name}: {self.base.label} vs {self.head.label}"
+
+    def close(self) -> None:
+        """Worktrees and results are removed."""
+        self._den.close()
+
+    def source(self, request: Any, log_fd: int, pids: list[int], sim: Any = None) -> Any:
+        """The source of the session's records; `sim` is a simulated card's `prepared`."""
+        from msgspec.structs import replace
+
+        from usv_tui.session import duet, live
+
+        results = self._den.path / "results"
+        results.mkdir(mode=0o700, exist_ok=True)
+        sides = (self.base, self.head)
+
+        def make(side: int, asked: Any, ends: Any) -> Any:
+            one = sides[side]
+            if sim is not None:
+                return simulated(sim, asked, ends)
+            place = live.Place(one.python, one.folder, one.environment)
+            child = live.ChildSource(asked, log_fd, place, ends)
+            pids.append(child.pid)
+            return child
+
+        plan = duet.Plan(
+            self._records(),
+            (replace(request, path=self.base.path), replace(request, path=self.head.path)),
+            launches=self._args.launches,
+            launch_s=self._args.launch_time,
+            results=str(results),
+            foreign=(self.base.foreign, self.head.foreign),
+        )
+        return duet.Duet(make, plan)
+
+    def _records(self) -> Any:
+        from usv_tui.records import Version
+
+        return tuple(
+            Version(0, i, one.label, one.what, one.commit, one.is_dirty, python)
+            for i, (one, python) in enumerate(
+                zip((self.base, self.head), self._pythons, strict=True)
+            )
+        )
+
+    def judge(self, snapshot: Any, code: int) -> int:
+        """The exit code, by what `--fail-on` asks."""
+        if self._args.fail_on is None or code not in (ExitCode.OK, ExitCode.BENCH_FAILED):
+            return code
+        from usv_tui.session.comparison import Condition
+
+        fails = Condition(*self._args.fail_on)
+        rows = [row for row in snapshot.rows if row.rival is not None and row.parent is None]
+        ratios = [row.ratio for row in rows if not row.error]
+        if any(ratio is not None and fails.fails(ratio) for ratio in ratios):
+            return int(ExitCode.BENCH_FAILED)
+        is_open = not ratios or any(r is None or _may_fail(r, fails) for r in ratios)
+        return code or int(ExitCode.INCONCLUSIVE if is_open else ExitCode.OK)
+
+
+def _may_fail(ratio: Any, fails: Any) -> bool:
+    """No answer, and the interval holds what the condition names."""
+    if ratio.answer is not Answer.UNDECIDED:
+        return False
+    bound = ratio.high if fails.answer is Answer.SLOWER else ratio.low
+    if not bound:
+        return True
+    return bool((bound if fails.answer is Answer.SLOWER else 1 / bound) - 1 > fails.least)
+
+
+def simulated(sim: Any, asked: Any, ends: Any) -> Any:
+    """A worker in a thread, on the one simulated card that both versions share."""
+    from usv_tui.engine.turns import Line, Turns
+    from usv_tui.gate import Gate
+    from usv_tui.session import live
+    from usv_tui.timesource import MonotonicTime
+
+    timer = importlib.import_module("usv_tui.sim.timer").SimTimer(sim.timer.gpu)
+    turns = Turns(asked.duet, Line(*ends), MonotonicTime.now_ns)
+    prepared = sim._replace(timer=timer, suite=None)
+    return live.ThreadSource(asked, Gate(), prepared=prepared, turns=turns)
