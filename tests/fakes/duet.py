@@ -19,8 +19,9 @@ from usv_tui.records import AnyRecord, Version
 from usv_tui.session.duet import Duet, Plan
 from usv_tui.session.launches import Versus
 from usv_tui.session.live import Ends, ThreadSource
+from usv_tui.sim import SimCall, SimKernel, SimTimer, load
 from usv_tui.timers.cache import Flusher
-from usv_tui.timers.wall import WallTimer
+from usv_tui.timers.wall import Timer, WallTimer
 from usv_tui.timesource import NS_PER_S, ManualTime
 
 BEGIN_NS = 100 * NS_PER_S
@@ -47,9 +48,15 @@ class DuetRun:
         build: Callable[[int, str], Callable[[], Any] | None] = lambda *_: None,
         check: Callable[[Any, Any], object] | None = None,
         results: str = "",
+        card: str = "",
         **config: Any,
     ) -> None:
+        """`card` is a simulated one that both share, as CARD:SCENARIO; then rows are kernels."""
         self.time = ManualTime(BEGIN_NS)
+        self.gpu = None
+        if card:
+            kind, scenario = card.split(":")
+            self.gpu = load(scenario, kind, seed, self.time).gpu
         self.records: list[AnyRecord] = []
         self._rows, self._seed, self._between = rows, seed, between
         self._noise, self._drift, self._build, self._check = noise, drift, build, check
@@ -64,10 +71,11 @@ class DuetRun:
         assert asked.duet is not None
         assert ends
         self.made.append((side, asked))
+        make = self._builder if self.gpu is None else self._launcher
         benchmarks = tuple(
             Benchmark(
                 name=name,
-                build=self._builder(side, asked.duet.number, name, cost_ns),
+                build=make(side, asked.duet.number, name, cost_ns),
                 group=name,
                 check=self._check,
             )
@@ -78,17 +86,33 @@ class DuetRun:
             "virtual",
             {},
             Suite("file.py", benchmarks),
-            WallTimer("virtual", clock=self.time.now_ns),
+            self._timer(),
             Flusher(None, reason="none"),
         )
         turns = Turns(asked.duet, Line(*ends), self.time.now_ns)
         return ThreadSource(asked, Gate(self.time), self.time, prepared, turns=turns)
 
+    def _timer(self) -> Timer:
+        if self.gpu is None:
+            return WallTimer("virtual", clock=self.time.now_ns)
+        return SimTimer(self.gpu)
+
+    def _factor(self, side: int, number: int, name: str) -> tuple[float, random.Random]:
+        """By how much this launch differs from others for this row of this version."""
+        draw = random.Random(f"{self._seed}:{side}:{number}:{name}")
+        return math.exp(draw.gauss(0, self._between)), draw
+
+    def _launcher(
+        self, side: int, number: int, name: str, cost_ns: float
+    ) -> Callable[[str], Callable[[], object]]:
+        factor, _ = self._factor(side, number, name)
+        kernel = SimKernel(name=name, t0_ns=cost_ns * factor, noise=self._noise)
+        return lambda _: SimCall(kernel, self.gpu)
+
     def _builder(
         self, side: int, number: int, name: str, cost_ns: float
     ) -> Callable[[str], Callable[[], object]]:
-        draw = random.Random(f"{self._seed}:{side}:{number}:{name}")
-        factor = math.exp(draw.gauss(0, self._between))
+        factor, draw = self._factor(side, number, name)
 
         def call() -> object:
             seconds = (self.time.now_ns() - BEGIN_NS) / NS_PER_S
