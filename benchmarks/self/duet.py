@@ -30,7 +30,7 @@ MS = 1_000_000
 BETWEEN = 0.01
 SCENARIO = "attention"
 CARD = f"h100:{SCENARIO}"
-"""A cold card with a small heatsink, under its cap: its clock falls for half a minute, and dithers."""
+"""A cold card with a small heatsink, under its cap: its clock falls for half a minute."""
 WRONG = (Answer.FASTER, Answer.SLOWER)
 
 

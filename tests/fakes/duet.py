@@ -156,4 +156,5 @@ class DuetRun:
     def report(self) -> dict[str, Versus]:
         """By the row's plain name."""
         names = {info.bench: info.plain_name for info in self.duet.rows(1)}
-        return {names[bench]: versus for bench, versus in self.duet.launches.report().items()}
+        found = self.duet.launches.report()
+        return {names[bench]: versus for bench, versus in found.items() if bench in names}

@@ -1,7 +1,10 @@
 """`usv-tui ab`: two versions of a project against each other, turn by turn, launch after launch."""
 
 import argparse
+import contextlib
+import dataclasses
 import importlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from usv_tui.cli.options import Parser, add_run_options, positive_float, positiv
 from usv_tui.errors import ExitCode, UsageError
 from usv_tui.model import Answer
 
+_SCOUT_NICE = 10
 _FORBIDDEN = ("until", "iters", "control", "isolate", "baseline", "target_window")
 
 
@@ -50,6 +54,12 @@ def parser() -> Parser:
         default=4.0,
         metavar="S",
         help="seconds that both together measure in a launch (default 4)",
+    )
+    add(
+        "--watch",
+        action="store_true",
+        help="edit, save, see: each save of FILE or of a module of the project that it imports is "
+        "frozen, tried while the one before is measured, and then compared with BASE",
     )
     add("--python", default="", metavar="PATH", help="interpreter or environment of both")
     add("--base-python", default="", metavar="PATH", help="that of BASE")
@@ -106,17 +116,38 @@ class Versions:
         self._den = Den()
         try:
             finder = versions.Finder(self._den, file)
-            pythons = [args.base_python or args.python, args.head_python or args.python]
-            self.base, self.head = finder.base_and_head(words, *pythons)
+            pythons = (args.base_python or args.python, args.head_python or args.python)
+            self._saves: Any = None
+            if args.watch:
+                self._saves = self._watched(finder, file, words)
+                self.base, self.head = finder.watched(words, self._saves, *pythons)
+            else:
+                self.base, self.head = finder.base_and_head(words, *pythons)
             self._pythons = [versions.probe_python(one) for one in (self.base, self.head)]
         except BaseException:
             self.close()
             raise
 
+    def _watched(self, finder: Any, file: str, words: list[str]) -> Any:
+        from usv_tui.session.frozen import Project
+        from usv_tui.session.saves import Saves
+        from usv_tui.timesource import MonotonicTime
+
+        if not file or len(words) > 1:
+            raise UsageError("--watch compares what is saved with one BASE", "ab [BASE] FILE")
+        if not Path(file).is_file():
+            raise UsageError(f"{file}: no such file")
+        root = finder.repository() or Path(file).resolve().parent
+        saves = Saves(Project(Path(file), root), self._den.path, MonotonicTime.now_ns)
+        if saves.first is None:
+            raise UsageError(f"{file} never holds still")
+        return saves
+
     @property
     def title(self) -> str:
         """What stands where a file's name would."""
-        return f"{Path(self.head.path).name}: {self.base.label} vs {self.head.label}"
+        head = self.head.label if self._saves is None else "what is saved"
+        return f"{Path(self.head.path).name}: {self.base.label} vs {head}"
 
     def close(self) -> None:
         """Worktrees and results are removed."""
@@ -132,13 +163,20 @@ class Versions:
         results.mkdir(mode=0o700, exist_ok=True)
         sides = (self.base, self.head)
 
-        def make(side: int, asked: Any, ends: Any) -> Any:
-            one = sides[side]
-            if sim is not None:
-                return simulated(sim, asked, ends)
+        def start(side: int, asked: Any, ends: Any) -> Any:
+            one = self._frozen(sides[side], asked.path)
             place = live.Place(one.python, one.folder, one.environment)
             child = live.ChildSource(asked, log_fd, place, ends)
             pids.append(child.pid)
+            return child
+
+        def make(side: int, asked: Any, ends: Any) -> Any:
+            return start(side, asked, ends) if sim is None else simulated(sim, asked, ends)
+
+        def scout(asked: Any) -> Any:
+            child = start(1, asked, ())
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, child.pid, _SCOUT_NICE)
             return child
 
         plan = duet.Plan(
@@ -149,7 +187,20 @@ class Versions:
             results=str(results),
             foreign=(self.base.foreign, self.head.foreign),
         )
-        return duet.Duet(make, plan)
+        made = duet.Duet(make, plan)
+        if self._saves is not None:
+            from usv_tui.session.saves import Scouted
+            from usv_tui.timesource import MonotonicTime
+
+            send = scout if sim is None else None
+            made.saves = Scouted(self._saves, plan.requests[1], send, MonotonicTime.now_ns)
+        return made
+
+    def _frozen(self, one: Any, path: str) -> Any:
+        """The version that a file belongs to: of a saved one its own copy comes first."""
+        if self._saves is None or not one.is_frozen or path == one.path:
+            return one
+        return dataclasses.replace(one, path=path, root=str(self._den.root_of(path)))
 
     def _records(self) -> Any:
         from usv_tui.records import Version

@@ -9,7 +9,7 @@ launch. The workers hand the turn to each other (`engine.turns`); here nobody is
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -77,6 +77,25 @@ class Plan(NamedTuple):
     """Of all workers but the first: the device is warm by then."""
 
 
+class Head(NamedTuple):
+    """A version that is to take the later one's place."""
+
+    version: Version
+    request: WorkRequest
+
+
+class SavedVersions(Protocol):
+    """What is saved while a comparison runs, as far as it can be measured."""
+
+    def look(self) -> tuple[list[AnyRecord], Head | None]:
+        """What there is to say, and the next version once it is known to be one."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more is wanted."""
+        ...
+
+
 class _Side:
     """One version's worker, and what the session calls its rows."""
 
@@ -98,6 +117,14 @@ class Duet:
         self._make, self._plan = make, plan
         self._time = time_source or MonotonicTime()
         self._sides = (_Side(), _Side())
+        self._versions, self._requests = list(plan.versions), list(plan.requests)
+        self._foreign = list(plan.foreign)
+        self._done_before = 0
+        """Launches of earlier heads."""
+        self.saves: SavedVersions | None = None
+        """Where new heads come from, in a run that watches the file."""
+        self._next: Head | None = None
+        self._is_waiting = False
         self.launches = Launches()
         """What they say so far."""
         self._number = 0
@@ -119,22 +146,32 @@ class Duet:
     @property
     def wanted(self) -> int:
         """Launches that there are to be, as far as known."""
-        return self._plan.launches or max(FEWEST, self._number)
+        return self._plan.launches or max(FEWEST, self._of_head + 1)
+
+    @property
+    def _of_head(self) -> int:
+        """Launches of this head that have ended."""
+        return self.launches.done - self._done_before
 
     def label(self, side: int) -> str:
         """What a version is called."""
-        return self._plan.versions[side].label
+        return self._versions[side].label
 
     def rows(self, side: int) -> list[BenchInfo]:
         """Those that a version has told of."""
         return list(self._sides[side].rows.values())
+
+    @property
+    def _is_first(self) -> bool:
+        """This launch is the first one of its head."""
+        return self._of_head == 0
 
     # -- launches
 
     def start(self) -> None:
         """Begin with the first launch."""
         now_ns = self._time.now_ns()
-        self._say([msgspec.structs.replace(v, at_ns=now_ns) for v in self._plan.versions])
+        self._say([msgspec.structs.replace(v, at_ns=now_ns) for v in self._versions])
         self._begin()
 
     def _say(self, records: list[AnyRecord]) -> None:
@@ -144,7 +181,7 @@ class Duet:
     def _begin(self) -> None:
         """A launch: both workers, and the token on its way to the first."""
         self._number += 1
-        self._is_measuring = False
+        self._is_measuring = self._is_waiting = False
         self._told_handover.clear()
         ends = turns.lines()
         for side in BOTH:
@@ -157,9 +194,9 @@ class Duet:
             self._pass_down(command)
 
     def _request(self, side: int) -> WorkRequest:
-        plan, first = self._plan, self._plan.requests[side]
-        is_first = self._number == 1
-        most_s = first.config.warmup_max_s if is_first and side == 0 else plan.warmup_s
+        plan, first = self._plan, self._requests[side]
+        is_first = self._is_first
+        most_s = first.config.warmup_max_s if self._number == 1 and side == 0 else plan.warmup_s
         part = DuetPart(
             side=side,
             number=self._number,
@@ -168,7 +205,7 @@ class Duet:
             calls=self._calls,
             without=list(self._without),
             results=plan.results if is_first else "",
-            foreign=plan.foreign[side],
+            foreign=self._foreign[side],
         )
         config = msgspec.structs.replace(
             first.config,
@@ -190,6 +227,10 @@ class Duet:
         """Everything new, and what follows from it."""
         records, self._more = self._more, []
         if self._is_over or not self._number:
+            return records
+        if self.saves is not None:
+            records += self._heed_saves(self.saves)
+        if self._is_waiting:
             return records
         for side in BOTH:
             loss = self._carrier(side).loss
@@ -223,6 +264,8 @@ class Duet:
         for side in BOTH:
             self._carrier(side).close(_LEAVE_S)
         why = self._why_enough(now_ns)
+        if self.saves is not None and not self._is_stopped and not why.startswith("max time"):
+            return records + self._go_on_watching(why)
         if why:
             return records + self._end(why, is_failure=why == _NO_ROW or not self.launches.ended)
         self._begin()
@@ -244,7 +287,7 @@ class Duet:
         )
 
     def _why_enough(self, now_ns: int) -> str:
-        plan, done = self._plan, self.launches.done
+        plan, done = self._plan, self._of_head
         most_s = plan.requests[0].config.max_time_s
         began_ns = now_ns if self._began_ns is None else self._began_ns
         if most_s is not None and now_ns - began_ns >= most_s * NS_PER_S:
@@ -261,7 +304,7 @@ class Duet:
             return f"{done} launches" if done >= plan.launches else ""
         if done >= MOST:
             return f"{done} launches, the most that are made unasked"
-        is_enough = done >= FEWEST and self.launches.is_narrow(NARROW)
+        is_enough = done >= FEWEST and self.launches.is_narrow(NARROW, self._versions[1].index)
         return f"{done} launches" if is_enough else ""
 
     def _comparable(self) -> list[str]:
@@ -284,6 +327,8 @@ class Duet:
             return self._progress(side, record)
         if isinstance(record, BenchError):
             return self._on_error(side, record)
+        if isinstance(record, Fault) and side == 1 and self.saves is not None:
+            return [self._refused(record.message)]
         if isinstance(record, Fault):
             message = f"{self.label(side)}: {record.message}"
             return [msgspec.structs.replace(record, message=message)]
@@ -350,7 +395,7 @@ class Duet:
             parent=parent,
             control_of=None,
             is_baseline=side == 0,
-            version=side,
+            version=self._versions[side].index,
             rival=rival,
         )
         one.rows[bench] = known
@@ -382,10 +427,10 @@ class Duet:
             return self._tell_unmatched()
         if self._is_measuring and record.phase not in (RunPhase.PAUSED, RunPhase.MEASURING):
             return []
-        if self._number > 1 and record.phase != RunPhase.IMPORTING and not self._is_measuring:
+        if not self._is_first and record.phase != RunPhase.IMPORTING and not self._is_measuring:
             return []
         detail = record.detail
-        path = self._plan.requests[side].path
+        path = self._requests[side].path
         if detail == path:
             detail = f"{Path(path).name} ({self.label(side)}, launch {self._number})"
         return [msgspec.structs.replace(record, detail=detail)]
@@ -395,7 +440,8 @@ class Duet:
         other = self._sides[1 - side]
         if not self._is_measuring and not other.has_ended and not self._is_stopped:
             self._carrier(1 - side).command(Command("stop", record.detail))
-            self._is_stopped = self._is_stopped or not self._sides[side].rows
+            is_vain = not self._sides[side].rows and (side == 0 or self.saves is None)
+            self._is_stopped = self._is_stopped or is_vain
         return []
 
     def _launch(self, record: Launch) -> list[AnyRecord]:
@@ -405,7 +451,7 @@ class Duet:
         self._is_measuring = True
         self._began_ns = self._began_ns or record.at_ns
         at_least = "" if self._plan.launches else " or more"
-        words = f"launch {self._number} of {self.wanted}{at_least}"
+        words = f"launch {self._of_head + 1} of {self.wanted}{at_least}"
         return [
             record,
             Progress(record.at_ns, RunPhase.MEASURING, words),
@@ -434,15 +480,66 @@ class Duet:
         if notice.code == "signalled" and self._is_stopped:
             return []
         bench = None if notice.bench is None else one.ids.get(notice.bench, notice.bench)
-        if self._number > 1 and notice.level == "info" and not notice.is_withdrawn:
+        if not self._is_first and notice.level == "info" and not notice.is_withdrawn:
             return []  # the first launch has said it
         return [Noted(msgspec.structs.replace(notice, bench=bench))]
+
+    # -- versions that are saved while it runs
+
+    def _heed_saves(self, saves: "SavedVersions") -> list[AnyRecord]:
+        """A new head breaks the launch off, once it is known that it can be imported."""
+        records, head = saves.look()
+        self.launches.fold(records)
+        if head is not None:
+            self._next = head
+            for side in BOTH if not self._is_waiting else ():
+                self._carrier(side).command(Command("stop", "a new version was saved"))
+        if self._is_waiting and self._next is not None:
+            records = records + self._take_next()
+            self._begin()
+        return records
+
+    def _refused(self, why: str) -> Noted:
+        """A version that was saved and cannot be measured."""
+        evidence = {"number": self._versions[1].index - 1, "why": why}
+        at_ns = self._time.now_ns()
+        return Noted(Notice(code="version refused", at_ns=at_ns, level="error", evidence=evidence))
+
+    def _take_next(self) -> list[AnyRecord]:
+        """The next head takes the place of the last one, whose verdicts stay."""
+        head, self._next = self._next, None
+        assert head is not None
+        now_ns = self._time.now_ns()
+        why = "an earlier version"
+        records: list[AnyRecord] = []
+        for bench, info in self._sides[1].rows.items():
+            if info.parent is None and info.plain_name not in self._without:
+                records.append(State(now_ns, bench, RowState.OFF, why))
+        self._sides[1].rows = {}
+        self._without.clear()
+        self._done_before = self.launches.done
+        self._versions[1], self._requests[1] = head.version, head.request
+        records.append(msgspec.structs.replace(head.version, at_ns=now_ns))
+        self.launches.fold(records)
+        return records
+
+    def _go_on_watching(self, why: str) -> list[AnyRecord]:
+        """After a launch: the next version, another launch, or a wait for a save."""
+        if self._next is not None:
+            records = self._take_next()
+            self._begin()
+            return records
+        if not why:
+            self._begin()
+            return []
+        self._is_waiting = True
+        return [Progress(self._time.now_ns(), RunPhase.PAUSED, f"{why}: waits for a save")]
 
     # -- rows that cannot be compared
 
     def _tell_unmatched(self) -> list[AnyRecord]:
         """Once both have told their rows: those that only one of them has are left out."""
-        if self._number > 1 or not all(one.is_ready for one in self._sides):
+        if not self._is_first or not all(one.is_ready for one in self._sides):
             return []
         names = [
             {i.plain_name: b for b, i in one.rows.items() if i.parent is None}
@@ -526,6 +623,9 @@ class Duet:
         self._lost += 1
         self._unexplained += bench is None
         is_hopeless = bench is None and (loss.kind == "hang" or not one.rows)
+        if is_hopeless and side == 1 and self.saves is not None:
+            self._unexplained -= 1
+            return [*records, self._refused(loss.what), *self._go_on_watching("nothing to measure")]
         if is_hopeless or self._unexplained > MOST_UNEXPLAINED or self._lost > MOST_LOST:
             code = loss.exit_code
             message = f"{self.label(side)}: the measuring process died: {loss.what}"
@@ -548,6 +648,9 @@ class Duet:
         """To both workers; what stays so is told to the next ones as well."""
         verb = command.verb
         self._is_stopped = self._is_stopped or verb == "stop"
+        if self._is_waiting:
+            self._more += self._end(command.argument or "quit") if verb == "stop" else []
+            return
         if verb in ("pace", "temp"):
             self._standing[verb, None] = command
         elif verb in ("pause", "resume"):
@@ -614,6 +717,10 @@ class Duet:
     def close(self, timeout_s: float) -> bool:
         """Stop both workers; True when they have ended within the time."""
         self._is_stopped = True
+        if self.saves is not None:
+            self.saves.close()
+        if self._is_waiting:
+            return True
         for one in self._sides:
             if one.carrier is not None:
                 one.carrier.command(Command("stop", "quit"))

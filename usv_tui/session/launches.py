@@ -86,6 +86,7 @@ class Launches:
         self._rivals: dict[int, int] = {}
         self._beside: set[int] = set()
         self._rows: dict[int, _Row] = {}
+        self._version_of: dict[int, int] = {}
         self._samples: dict[int, list[tuple[IntArray, IntArray, FloatArray]]] = {}
         self._is_running = False
         self._known: tuple[int, dict[int, Versus]] = (-1, {})
@@ -100,6 +101,15 @@ class Launches:
     def done(self) -> int:
         """Launches that have come to their end."""
         return len(self.ended)
+
+    @property
+    def is_plain(self) -> bool:
+        """There are only two versions, so that a row needs no other name."""
+        return len(self.versions) <= 2
+
+    def rows_of(self, version: int) -> int:
+        """Rows of a version that can be compared."""
+        return sum(of == version for of in self._version_of.values())
 
     @property
     def beside(self) -> set[int]:
@@ -129,6 +139,7 @@ class Launches:
         if info.rival is not None and info.parent is None:
             self._rivals[info.bench] = info.rival
             self._rows[info.bench] = _Row()
+            self._version_of[info.bench] = info.version or 1
             self._samples.setdefault(info.bench, [])
             self._samples.setdefault(info.rival, [])
 
@@ -203,13 +214,21 @@ class Launches:
         return self._known[1]
 
     def _over(self) -> dict[int, Versus]:
-        overs = {bench: duet.over_launches(row.done) for bench, row in self._rows.items()}
+        found: dict[int, Versus] = {}
+        for version in sorted(set(self._version_of.values())):
+            found |= self._of_version(version)
+        return found
+
+    def _of_version(self, version: int) -> dict[int, Versus]:
+        """A family: the rows of one version."""
+        rows = {b: row for b, row in self._rows.items() if self._version_of[b] == version}
+        overs = {bench: duet.over_launches(row.done) for bench, row in rows.items()}
         known = {bench: over for bench, over in overs.items() if over is not None}
         ps = dict(zip(known, duet.holm([over.p for over in known.values()]), strict=True))
         share = duet.ALPHA / max(1, len(known))
         return {
             bench: self._versus(row, overs[bench], ps.get(bench, 1.0), share)
-            for bench, row in self._rows.items()
+            for bench, row in rows.items()
         }
 
     @staticmethod
@@ -231,14 +250,15 @@ class Launches:
 
     def now(self, bench: int) -> duet.LaunchRatio | None:
         """The ratio in the launch that runs; that of the last one between two of them."""
-        if self._is_running and bench in self._rows:
+        if self._is_running and self._samples.get(bench):
             return self._of_launch(bench)
         done = self._rows[bench].done if bench in self._rows else []
         return done[-1] if done else None
 
-    def is_narrow(self, half: float) -> bool:
-        """Every row's interval over launches is at most this half wide, in log units."""
-        overs = [versus.over for versus in self.report().values()]
+    def is_narrow(self, half: float, version: int) -> bool:
+        """Every interval of a version's rows is at most this half wide, in log units."""
+        found = self.report().items()
+        overs = [versus.over for bench, versus in found if self._version_of[bench] == version]
         return all(o is None or (o.half is not None and o.half <= half) for o in overs)
 
     def fold(self, records: Iterable[AnyRecord]) -> None:

@@ -11,9 +11,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from usv_tui.errors import UsageError, one_line
 from usv_tui.session.worktrees import Den
+
+if TYPE_CHECKING:
+    from usv_tui.session.saves import Saves
 
 WORKING = "working tree"
 _RANGE = re.compile(r"(?P<base>.*?[^.])?(?P<dots>\.{2,3})(?P<head>[^.].*)?")
@@ -35,6 +39,10 @@ class Resolved:
     python: str = sys.executable
     commit: str = ""
     is_dirty: bool = False
+    is_frozen: bool = False
+    """It is a copy of what was saved."""
+    beside: str = ""
+    """Where modules are looked for that the root does not have."""
     foreign: str = ""
     """A folder from which nothing of it may come: that of the other version."""
 
@@ -43,7 +51,10 @@ class Resolved:
         """What its process has beside this one's: the version's own modules first."""
         if not self.root:
             return {}
-        paths = [self.root, str(Path(self.root) / "src"), os.environ.get("PYTHONPATH", "")]
+        paths = [self.root, str(Path(self.root) / "src")]
+        if self.beside:
+            paths += [self.beside, str(Path(self.beside) / "src")]
+        paths.append(os.environ.get("PYTHONPATH", ""))
         return {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}
 
 
@@ -99,6 +110,33 @@ class Finder:
             head = replace(head, label=f"{head.label} (HEAD)")
         return self._apart(base, head), self._apart(head, base)
 
+    def watched(
+        self, words: Sequence[str], saves: "Saves", base_python: str, head_python: str
+    ) -> tuple[Resolved, Resolved]:
+        """What was named, or the file as it is now, and what will be saved.
+
+        Raises:
+            UsageError: what was named is no version.
+        """
+        first = saves.first
+        assert first is not None
+        if first.broken is not None:
+            b = first.broken
+            raise UsageError(f"{b.file}:{b.line}: {b.message}", "it is not valid Python")
+        root = str(saves.project.root)
+        start = Resolved(
+            "start",
+            "as it was when this began",
+            str(first.path),
+            str(first.root),
+            is_frozen=True,
+            beside=root,
+            foreign=root,
+        )
+        base = replace(self._version(words[0]), foreign=root) if words else start
+        head = replace(start, label="save 0", what="as it was when this began")
+        return _with_python(base, base_python), _with_python(head, head_python)
+
     @staticmethod
     def _apart(one: Resolved, other: Resolved) -> Resolved:
         return replace(one, foreign=other.root if other.root != one.root else "")
@@ -120,7 +158,7 @@ class Finder:
         commit = self._commit(word) if is_path else ""
         if commit:
             return self._revision(word, commit)
-        where = "" if self._repository() else " (this is no git repository)"
+        where = "" if self.repository() else " (this is no git repository)"
         raise UsageError(
             f"{word} is no revision, folder, file or interpreter{where}",
             "usv-tui ab BASE [HEAD] [FILE], as in: usv-tui ab main benchmarks/attn.py",
@@ -141,7 +179,7 @@ class Finder:
         """A copy of the project: its own file where it has it, else the one that is here."""
         root = path.resolve()
         file = self._needed_file()
-        top = self._repository()
+        top = self.repository()
         inside = [root / file] if not file.is_absolute() else []
         if top is not None and file.resolve().is_relative_to(top):
             inside.append(root / file.resolve().relative_to(top))
@@ -151,7 +189,7 @@ class Finder:
     def _working(self) -> Resolved:
         """What lies here now, with all that is in no commit."""
         file = self._needed_file().resolve()
-        top = self._repository()
+        top = self.repository()
         if top is None:
             return Resolved(WORKING, f"{file.parent}, no git repository", str(file))
         commit = self._commit("HEAD")
@@ -162,7 +200,7 @@ class Finder:
         return replace(made, commit=commit, is_dirty=bool(changed), folder="")
 
     def _revision(self, word: str, commit: str) -> Resolved:
-        top = self._repository()
+        top = self.repository()
         assert top is not None
         file = self._needed_file().resolve()
         self._count += 1
@@ -183,7 +221,7 @@ class Finder:
     def _in_root(self, label: str, what: str, root: Path, file: Path) -> Resolved:
         if not file.is_file():
             raise UsageError(f"{file}: no such file", f"{label} has no such benchmark file")
-        folder, top = root, self._repository()
+        folder, top = root, self.repository()
         here = Path.cwd().resolve()
         if top is not None and here.is_relative_to(top) and (root / here.relative_to(top)).is_dir():
             folder = root / here.relative_to(top)
@@ -191,7 +229,7 @@ class Finder:
 
     # -- git
 
-    def _repository(self) -> Path | None:
+    def repository(self) -> Path | None:
         """The repository of the benchmark file, or of this folder."""
         beside = self._file.resolve().parent if self._file is not None else Path.cwd()
         if not shutil.which("git"):
@@ -206,7 +244,7 @@ class Finder:
 
     def _commit(self, word: str) -> str:
         """The commit that a revision stands for; empty where it is none."""
-        top = self._repository()
+        top = self.repository()
         if top is None:
             return ""
         try:

@@ -73,14 +73,14 @@ def _duet(store: "Store") -> DuetView | None:
     duet = store.duet
     if len(duet.versions) < 2:
         return None
-    base, head = duet.versions[0], duet.versions[1]
+    base, head = duet.versions[0], duet.versions[max(duet.versions)]
     last = duet.ended[-1] if duet.ended else None
     return DuetView(
         (base.label, head.label),
         (base.what, head.what),
         duet.launch.number if duet.launch else 0,
         duet.done,
-        len(duet.report()),
+        duet.rows_of(max(duet.versions)),
         None if last is None else last.handover_ns,
         None if last is None else last.share,
     )
@@ -195,7 +195,7 @@ def _row_view(store: "Store", row: RowStore, shares: tuple[tuple[str, float], ..
         before_lock=store.lane.before_lock.get(info.bench),
         throttled=shares,
         version=info.version,
-        plain_name=info.plain_name,
+        plain_name=info.plain_name if store.duet.is_plain else info.name,
         rival=info.rival,
         is_beside=info.bench in store.duet.beside,
         base_rolling=beside[0],

@@ -42,6 +42,10 @@ class Den:
         """From now on worktrees of it may lie here."""
         (self.path / _BOOKS).write_text(str(repository), encoding="utf-8")
 
+    def root_of(self, path: str) -> Path:
+        """The folder in the den that a file of it lies in: a worktree, or a frozen copy."""
+        return self.path / Path(path).relative_to(self.path).parts[0]
+
     def close(self) -> None:
         """Have it removed, and wait for that."""
         self._owner.close()

@@ -129,6 +129,10 @@ _SENTENCES: dict[str, Words] = {
         f"THIS IS NOT ONLY THE OTHER VERSION'S CODE: {e['count']} module(s) come from "
         f"{e['folder']} ({', '.join(e['modules'])})"
     ),
+    "version saved": lambda e: f"save {e['number']}: {e['files']}",
+    "version refused": lambda e: (
+        f"save {e['number']} is not measured, the one before goes on: {e['why']}"
+    ),
     "turn opens": lambda e: (
         f"the first {e['rounds']} round(s) of a turn differ from its others: flagged as ramp"
     ),
