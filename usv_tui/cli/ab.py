@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from usv_tui.cli.compare import condition
+from usv_tui.cli.measure import start
 from usv_tui.cli.options import Parser, add_run_options, positive_float, positive_int
 from usv_tui.errors import ExitCode, UsageError
 from usv_tui.model import Answer
@@ -102,6 +103,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
+def run(argv: Sequence[str]) -> int:
+    """Compare them; nothing of them is left behind."""
+    args = parse(argv)
+    try:
+        return start(args)
+    finally:
+        args.versions.close()
+
+
 class Versions:
     """Both versions of a run, ready to be measured."""
 
@@ -163,7 +173,7 @@ class Versions:
         results.mkdir(mode=0o700, exist_ok=True)
         sides = (self.base, self.head)
 
-        def start(side: int, asked: Any, ends: Any) -> Any:
+        def begin(side: int, asked: Any, ends: Any) -> Any:
             one = self._frozen(sides[side], asked.path)
             place = live.Place(one.python, one.folder, one.environment)
             child = live.ChildSource(asked, log_fd, place, ends)
@@ -171,10 +181,10 @@ class Versions:
             return child
 
         def make(side: int, asked: Any, ends: Any) -> Any:
-            return start(side, asked, ends) if sim is None else simulated(sim, asked, ends)
+            return begin(side, asked, ends) if sim is None else simulated(sim, asked, ends)
 
         def scout(asked: Any) -> Any:
-            child = start(1, asked, ())
+            child = begin(1, asked, ())
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, child.pid, _SCOUT_NICE)
             return child

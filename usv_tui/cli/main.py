@@ -105,6 +105,12 @@ def _compare(argv: list[str]) -> int:
     return compare.run(args, width, put)
 
 
+def _ab(argv: list[str]) -> int:
+    from usv_tui.cli import ab
+
+    return ab.run(argv)
+
+
 def _history(argv: list[str]) -> int:
     from usv_tui.cli import history
 
@@ -160,6 +166,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": partial(_show, "watch"),
     "init": _init,
     "compare": _compare,
+    "ab": _ab,
     "history": _history,
     "demo": _demo,
     "doctor": _doctor,

@@ -88,7 +88,8 @@ def measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> int
         why_headless = why_no_screen()
     is_headless = args.headless or bool(why_headless)
     is_open = args.iters is None and args.max_time is None and args.until is None
-    if is_headless and is_open and not hasattr(args, "visits") and script_of(args) is None:
+    has_end = any(hasattr(args, name) for name in ("visits", "versions"))
+    if is_headless and is_open and not has_end and script_of(args) is None:
         config["max_time_s"] = HEADLESS_MAX_TIME_S
     on_stdout = [name for name, target in data_of(args).items() if target == "-"]
     if len(on_stdout) > 1:

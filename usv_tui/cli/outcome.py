@@ -53,6 +53,9 @@ class Outcome:
         except Exception as error:  # noqa: BLE001  a fault of ours must not be the last word
             return self._say_no_result(error)
         code = front.exit_code(session, signal_number)
+        versions = getattr(self._args, "versions", None)
+        if versions is not None:
+            code = versions.judge(snapshot, code)
         self._give_output(session)
         code = self._give_results(session, snapshot, code)
         if not is_told and (self._is_data_on_stdout or not session.has_samples):

@@ -56,6 +56,9 @@ class Plan:
         self._suite = suite
         self._config = config
         self._simulation = simulation
+        self._versions = getattr(args, "versions", None)
+        """Two versions that are compared, or None."""
+        self._title = suite if self._versions is None else self._versions.title
         self._session: Any = None
         self._capture: Any = None
         self._journal: Any = None
@@ -132,6 +135,7 @@ class Plan:
         simulation = self._simulation
         prepared, card = (None, None) if simulation is None else simulation.start()
         pids: list[int] = []
+        log_fd = 1 if self._capture else 2
 
         def make(asked: model.WorkRequest) -> live.ThreadSource | live.ChildSource:
             if not args.isolate:
@@ -140,17 +144,21 @@ class Plan:
                     place = where.Outside(self._board.row_cells, self._board.meet)
                 return live.ThreadSource(asked, gate, prepared=prepared, where=place)
             out_fd = None if self._output is None else self._output.fd
-            child = live.ChildSource(asked, 1 if self._capture else 2, out_fd)
+            child = live.ChildSource(asked, log_fd, out_fd=out_fd)
             pids.append(child.pid)
             return child
 
-        source = relay.Relay(make, request, is_process=args.isolate)
+        source: Any
+        if self._versions is None:
+            source = relay.Relay(make, request, is_process=args.isolate)
+        else:
+            source = self._versions.source(request, log_fd, pids, prepared)
         make_watcher = None
         if not args.no_telemetry:
             make_watcher = watch.watcher_for(None if card is None else card.telemetry, pids)
         session = controller.LiveSession(
             source,
-            suite=self._suite,
+            suite=self._title,
             config=config,
             gate=gate,
             journal=self._journal,
@@ -289,14 +297,15 @@ class Plan:
         self._has_screen = True
         args = self._args
         options_ = ScreenOptions(
-            title=self._suite,
+            title=self._title,
             fps=args.fps,
             ascii_only=True if args.ascii else None,
             mouse=args.mouse,
             close_at_end=self._config["iters"] is not None
             or args.max_time is not None
             or args.until is not None
-            or hasattr(args, "visits"),
+            or hasattr(args, "visits")
+            or (self._versions is not None and not args.watch),
         )
         is_over = True
         late: list[str] = []
