@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from usv_tui import plain
+from usv_tui.cli import script
 from usv_tui.cli.measure import check_file
 from usv_tui.cli.options import Parser
 from usv_tui.cli.simulate import Simulation
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.file is not None and not args.device.startswith("sim"):
         check_file(args.file)
+        script.refuse(args.file, "its callables are known when it runs")
     lie, device, reason, skipped = _measure(args)
     refused = [item for item in skipped if item.is_refused]
     if args.json:

@@ -1,6 +1,7 @@
 """`usv-tui list`: what a file would time."""
 
 from usv_tui import plain
+from usv_tui.cli import script
 from usv_tui.cli.measure import check_file
 from usv_tui.cli.options import Parser
 from usv_tui.cli.voice import put, say
@@ -23,6 +24,7 @@ def run(argv: list[str]) -> int:
     """Name the rows on stdout; 1 when one was refused."""
     args = parser().parse_args(argv)
     check_file(args.file)
+    script.refuse(args.file, "its rows are known when it runs")
     from usv_tui import timesource
     from usv_tui.engine import worker
     from usv_tui.suite import discovery

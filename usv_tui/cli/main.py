@@ -42,7 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if "--version" in argv:
+    from usv_tui.cli import script
+    from usv_tui.foreign.recognise import is_problem
+
+    at = script.file_at(argv)
+    if "--version" in argv[:at]:
         put(f"usv-tui {__version__}")
         return int(ExitCode.OK)
     if not argv:
@@ -52,10 +56,9 @@ def _run(argv: list[str]) -> int:
         return int(ExitCode.OK)
     if argv and Path(argv[0]).suffix == ".usv":
         return _show("show", argv)
-    from usv_tui.cli import script
-
-    at = script.file_at(argv)
     if at is not None:
+        if is_problem(Path(argv[at])):
+            return _judge([*argv, *script.own_submission(argv, at)])
         if argv[at] == "pytest" and not Path("pytest").exists():
             return measure(script.pytest(argv, at), suite="pytest")
         if not at:

@@ -105,6 +105,22 @@ def check(args: argparse.Namespace, theirs: list[str]) -> argparse.Namespace:
     return args
 
 
+def own_submission(argv: Sequence[str], at: int) -> list[str]:
+    """The submission that lies in a problem's own folder, where none is named."""
+    beside = Path(argv[at]) / "submission.py"
+    return [str(beside)] if file_at(argv[at + 1 :]) is None and beside.is_file() else []
+
+
+def refuse(file: str | None, what: str) -> None:
+    """Say that a command needs rows that are known beforehand.
+
+    Raises:
+        UsageError: the file is a script.
+    """
+    if file is not None and kind_of(Path(file)) is Kind.SCRIPT:
+        raise UsageError(f"{file} is a script: {what}", f"usv-tui {file} runs it as it is")
+
+
 def pytest(argv: Sequence[str], at: int) -> argparse.Namespace:
     """`usv-tui [options] pytest [its arguments]`: what is behind the word is pytest's."""
     args = run_parser().parse_args(list(argv[:at]))

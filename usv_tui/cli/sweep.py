@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from usv_tui.cli import script
 from usv_tui.cli.measure import check_file, start
 from usv_tui.cli.options import Parser, add_run_options, positive_float, positive_int
 from usv_tui.errors import ClockRefused, UsageError
@@ -50,6 +51,7 @@ def run(argv: list[str]) -> int:
         )
     if args.file is not None:
         check_file(args.file)
+        script.refuse(args.file, "a sweep visits rows that stay")
     from usv_tui.engine import worker
 
     if args.device == "cpu" or (args.device == "auto" and not worker.sees_gpu()):

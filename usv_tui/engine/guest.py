@@ -43,6 +43,7 @@ _FIRST_WARM_S = 1.0
 """An idle card needs about so long to raise its clock; later groups find it raised."""
 _MEMORY_SHARE = 4
 _WARNS = ("sleeps skipped", "group closed")
+_TIDY_NS = 5 * NS_PER_S
 _GRACE_S = 2.0
 """A group that is being timed ends by itself when the time is over."""
 
@@ -61,6 +62,7 @@ class GuestRunner(Runner):
         self._errors: dict[int, BaseException] = {}
         self._in_place: dict[int, list[Samples]] = {}
         self._is_over = False
+        self._tidied_ns = 0
         self.counted = 0
         """Rows that were timed."""
         most_s = self._asked.max_time_s
@@ -209,6 +211,7 @@ class GuestRunner(Runner):
         is_inference = any(s is not None and s.is_inference for s in states)
         with _inference(is_on=is_inference):
             try:
+                self._tidy()
                 self._warm_up(self._began_ns)
                 self._began_ns = self._time.now_ns()
                 if not self._stop_reason:
@@ -224,6 +227,14 @@ class GuestRunner(Runner):
             if not row.is_failed:
                 self._state(row, RowState.DONE)
         self._progress(RunPhase.SCRIPT)
+
+    def _tidy(self) -> None:
+        """Nothing is left to be collected within a group's time, of which that would take much."""
+        now_ns = self._time.now_ns()
+        gc.collect(2 if now_ns - self._tidied_ns > _TIDY_NS else 1)
+        self._tidied_ns = now_ns
+        gc.freeze()
+        self._began_ns = self._time.now_ns()
 
     def _settle_state(self, rows: Sequence[Row], calls: Sequence[Call]) -> None:
         """One state for all is entered once; where they differ, before each window."""

@@ -213,7 +213,7 @@ def _run_script(
         return runner.stop_words
     if ending.said:
         raise ScriptFailed(ending)
-    if not runner.counted and not ending.code:
+    if not runner.counted and not ending.is_own:
         raise nothing_called(request.path)
     return f"the script ended, exit code {ending.code}"
 

@@ -46,6 +46,8 @@ class Ending(NamedTuple):
     said: str = ""
     """What it died of, in a line; empty where it ended in order."""
     hint: str = ""
+    is_own: bool = False
+    """It left by itself, with `sys.exit`."""
 
 
 class Label(NamedTuple):
@@ -155,7 +157,7 @@ class Host:
         with contextlib.suppress(Stopped):
             self.flush()
         if error.code is None or isinstance(error.code, int):
-            return Ending(int(error.code or 0) & 0xFF)
+            return Ending(int(error.code or 0) & 0xFF, is_own=True)
         print(error.code, file=sys.stderr)  # noqa: T201  as Python does
         return Ending(1)
 
@@ -536,6 +538,6 @@ def takes() -> str:
 def nothing_called(path: str) -> SuiteError:
     """A script that ran to its end and asked for nothing."""
     return SuiteError(
-        f"{path}: no benchmarks in it, and it called none of {takes()}",
+        f"{path}: no benchmarks in it, and it called nothing of {takes()}",
         "@usv_tui.benchmark, functions named bench_…, or one of these libraries",
     )

@@ -13,6 +13,7 @@ _DYNAMIC = ("fire", "tyro", "hydra", "absl", "jsonargparse", "simple_parsing", "
 """Who takes options that are not written in the script."""
 _ENTRY_POINTS = ("do_bench", "do_bench_cudagraph", "perf_report", "bench_gpu_time")
 _DEPTH = 3
+_NAMED = (ast.ClassDef, ast.FunctionDef)
 
 
 class Kind(StrEnum):
@@ -30,6 +31,16 @@ def kind_of(path: Path) -> Kind:
     if _times_with_library(tree, path, _DEPTH) or _has_main(tree):
         return Kind.SCRIPT
     return Kind.SUITE
+
+
+def is_problem(path: Path) -> bool:
+    """A folder of GPU MODE's or a reference of KernelBench's, which submissions are judged by."""
+    if path.is_dir():
+        return all((path / name).is_file() for name in ("task.yml", "reference.py"))
+    tree = _tree(path) if path.suffix == ".py" else None
+    names = {n.name for n in getattr(tree, "body", ()) if isinstance(n, _NAMED)}
+    is_called = tree is not None and (_has_main(tree) or _has_own(tree))
+    return {"Model", "get_inputs"} <= names and not is_called
 
 
 def own_options(path: Path) -> set[str] | None:

@@ -129,6 +129,7 @@ NOT_WHOLE = ("damaged session", "joined sessions")
 class Store:
     """All that is known of a session. `apply` folds records in; the rest reads."""
 
+    _has_script = False
     script_exit: int | None = None
     """How a script ended that was run as it is."""
 
@@ -471,7 +472,8 @@ class Store:
             self.log.line(record.at_ns, "event", f"clocks: {words}")
 
     def _on_progress(self, record: Progress) -> None:
-        if record.phase != self._phase[0] and not (record.phase == RunPhase.ENDED and self.fault):
+        is_news = record.phase != self._phase[0] and not self._is_of_script(record)
+        if is_news and not (record.phase == RunPhase.ENDED and self.fault):
             self.log.line(record.at_ns, "event", f"{record.phase} {record.detail}".strip())
         self._phase = (record.phase, record.detail)
         self.failed = self.failed or record.is_failure
@@ -480,6 +482,11 @@ class Store:
         else:
             self._last_phase = record.phase
             self._refresh()
+
+    def _is_of_script(self, record: Progress) -> bool:
+        """A script warms up and measures group after group: that is no news but the first time."""
+        self._has_script = self._has_script or record.phase == RunPhase.SCRIPT
+        return self._has_script and not record.detail and record.phase != RunPhase.ENDED
 
     def _on_ghosts(self, record: Ghosts) -> None:
         self.ghosts = record

@@ -228,7 +228,8 @@ def _can_wait(leaf: Any) -> bool:
 
 def _kind_of(leaf: object) -> str:
     """The kind of device that a tensor is on; empty for what is none."""
-    if not hasattr(type(leaf), "data_ptr"):
+    is_without_memory = type(leaf).__module__.startswith("torch._subclasses")
+    if is_without_memory or not hasattr(type(leaf), "data_ptr"):
         return ""
     try:
         return str(getattr(getattr(leaf, "device", None), "type", ""))
