@@ -1,0 +1,126 @@
+"""Other people's scripts as a user runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIBRARIES = ROOT / "tests" / "fakes" / "libraries"
+
+
+def _run(folder, source, *words, name="script.py", timeout=60, **streams):
+    (folder / name).write_text(textwrap.dedent(source))
+    return subprocess.run(
+        [sys.executable, "-m", "usv_tui", "--no-save", "--device", "cpu", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{LIBRARIES}", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        **streams,
+    )
+
+
+def test_a_script_runs_with_its_arguments_and_its_exit_code(tmp_path):
+    """Its output and our table are on stdout, its rows in the JSON; our option is not its own."""
+    done = _run(
+        tmp_path,
+        """
+        import argparse, os, sys
+        import triton
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--json")
+        args = parser.parse_args()
+        report = triton.testing.perf_report(
+            triton.testing.Benchmark(["n"], [10, 1000], "who", ["a", "b"], ["a", "b"], "sum", {})
+        )(lambda n, who: triton.testing.do_bench(lambda: sum(range(n)), rep=5))
+        report.run(print_data=True)
+        os.system("echo from a child")
+        print("its own:", args.json)
+        sys.exit(9)
+        """,
+        *("script.py", "--headless", "--json", "mine.txt", "--csv", "rows.csv"),
+    )
+    assert done.returncode == 9, done.stderr
+    own, _, table = done.stdout.partition("its own: mine.txt\n")
+    assert "sum 10 " in own
+    assert "from a child" in own
+    assert "sum[n=1000,who=b]" in table
+    assert not (tmp_path / "mine.txt").exists()
+    assert "sum[n=10,who=a]" in (tmp_path / "rows.csv").read_text()
+    assert "exit code 9, 4 rows" in done.stderr
+
+
+def test_data_on_stdout_is_data_alone(tmp_path):
+    """With `--json -` what the script prints is in the narration."""
+    done = _run(
+        tmp_path,
+        "import triton\nprint('talk')\n"
+        "for n in (1, 2):\n    triton.testing.do_bench(lambda: sum(range(n)), rep=2)\n",
+        *("--headless", "--json", "-", "script.py"),
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["name"] for row in rows] == ["script:4", "script:4[run=2]"]
+    assert "| talk" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "code", "said"),
+    [
+        ("import triton.testing\n", (), 2, "it called nothing of triton.testing"),
+        (
+            "import triton.testing, argparse\np = argparse.ArgumentParser()\np.parse_args()\n",
+            ("--wrong",),
+            2,
+            "unrecognized arguments: --wrong",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_script_is_said_in_a_line(tmp_path, source, words, code, said):
+    """Without a traceback of ours, and with its exit code."""
+    done = _run(tmp_path, source, "--headless", "script.py", *words)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_that_runs_for_ever_ends_with_its_time_or_a_signal(tmp_path):
+    """`--max-time` bounds its own code too; Ctrl-C ends it at once."""
+    forever = "import triton\ntriton.testing.do_bench(lambda: 1, rep=1)\nwhile True: pass\n"
+    done = _run(tmp_path, forever, "--headless", "--max-time", "1", "script.py")
+    assert done.returncode == 0, done.stderr
+    assert "max time 1 s" in done.stdout
+
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "usv_tui",
+            "--no-save",
+            "--device",
+            "cpu",
+            "--headless",
+            "script.py",
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{LIBRARIES}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stderr is not None
+    while "measuring" not in (line := program.stderr.readline()):
+        assert line, "it ended before it measured"
+    program.send_signal(signal.SIGINT)
+    out, _ = program.communicate(timeout=30)
+    assert program.returncode == 130
+    assert "script:2" in out
