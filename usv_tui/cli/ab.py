@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import dataclasses
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -163,8 +162,8 @@ class Versions:
         """Worktrees and results are removed."""
         self._den.close()
 
-    def source(self, request: Any, log_fd: int, pids: list[int], sim: Any = None) -> Any:
-        """The source of the session's records; `sim` is a simulated card's `prepared`."""
+    def source(self, request: Any, log_fd: int, pids: list[int], card: Any = None) -> Any:
+        """The source of the session's records; `card` is a simulated one that both share."""
         from msgspec.structs import replace
 
         from usv_tui.session import duet, live
@@ -172,16 +171,19 @@ class Versions:
         results = self._den.path / "results"
         results.mkdir(mode=0o700, exist_ok=True)
         sides = (self.base, self.head)
+        server = None
+        if card is not None:
+            from usv_tui.sim.shared import CardServer
+
+            server = CardServer(card.gpu)
 
         def begin(side: int, asked: Any, ends: Any) -> Any:
             one = self._frozen(sides[side], asked.path)
-            place = live.Place(one.python, one.folder, one.environment)
+            card_fd = -1 if server is None else server.connect()
+            place = live.Place(one.python, one.folder, one.environment, card_fd)
             child = live.ChildSource(asked, log_fd, place, ends)
             pids.append(child.pid)
             return child
-
-        def make(side: int, asked: Any, ends: Any) -> Any:
-            return begin(side, asked, ends) if sim is None else simulated(sim, asked, ends)
 
         def scout(asked: Any) -> Any:
             child = begin(1, asked, ())
@@ -197,12 +199,12 @@ class Versions:
             results=str(results),
             foreign=(self.base.foreign, self.head.foreign),
         )
-        made = duet.Duet(make, plan)
+        made = duet.Duet(begin, plan)
         if self._saves is not None:
             from usv_tui.session.saves import Scouted
             from usv_tui.timesource import MonotonicTime
 
-            send = scout if sim is None else None
+            send = scout if card is None else None
             made.saves = Scouted(self._saves, plan.requests[1], send, MonotonicTime.now_ns)
         return made
 
@@ -245,16 +247,3 @@ def _may_fail(ratio: Any, fails: Any) -> bool:
     if not bound:
         return True
     return bool((bound if fails.answer is Answer.SLOWER else 1 / bound) - 1 > fails.least)
-
-
-def simulated(sim: Any, asked: Any, ends: Any) -> Any:
-    """A worker in a thread, on the one simulated card that both versions share."""
-    from usv_tui.engine.turns import Line, Turns
-    from usv_tui.gate import Gate
-    from usv_tui.session import live
-    from usv_tui.timesource import MonotonicTime
-
-    timer = importlib.import_module("usv_tui.sim.timer").SimTimer(sim.timer.gpu)
-    turns = Turns(asked.duet, Line(*ends), MonotonicTime.now_ns)
-    prepared = sim._replace(timer=timer, suite=None)
-    return live.ThreadSource(asked, Gate(), prepared=prepared, turns=turns)

@@ -152,7 +152,7 @@ class Plan:
         if self._versions is None:
             source = relay.Relay(make, request, is_process=args.isolate)
         else:
-            source = self._versions.source(request, log_fd, pids, prepared)
+            source = self._versions.source(request, log_fd, pids, card)
         make_watcher = None
         if not args.no_telemetry:
             make_watcher = watch.watcher_for(None if card is None else card.telemetry, pids)

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from usv_tui.engine.worker import Prepared
 from usv_tui.errors import UsageError
+from usv_tui.session.card import prepared
 from usv_tui.sim import CARDS, describe, find_card, find_scenario, load
 from usv_tui.sim.device import SimSession
-from usv_tui.timers.cache import Flusher
-from usv_tui.timers.phases import PhaseCollector
 
 
 class Simulation:
@@ -64,21 +63,7 @@ class Simulation:
         """The card's time begins; what the worker needs, and the session for its sensors."""
         session = load(self._scenario.name, self._card.key, seed=self._seed, blocker=self._blocker)
         suite = None if self._file else session.suite
-        session.timer.phases = PhaseCollector(session.timer.mark)
-        flusher = Flusher(
-            session.gpu.flush,
-            flush_bytes=session.gpu.flush_bytes,
-            l2_bytes=session.card.l2_bytes,
-        )
-        identity = {
-            "name": session.card.name,
-            "peak_flops_per_s": session.card.peak_flops,
-            "peak_bytes_per_s": session.card.peak_bytes_per_s,
-        }
-        prepared = Prepared(
-            self.device, "simulated: ground truth is known", identity, suite, session.timer, flusher
-        )
-        return prepared, session
+        return prepared(self.device, session.gpu, session.timer, suite), session
 
 
 def listing() -> str:

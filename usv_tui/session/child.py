@@ -28,6 +28,7 @@ from usv_tui.gate import Gate
 from usv_tui.model import Notice, WorkRequest
 from usv_tui.records import AnyRecord, Command, Noted, Output, Samples, encode_batch
 from usv_tui.session.capture import NoKeyboard
+from usv_tui.session.card import shared
 from usv_tui.session.live import WHERE_BYTES, read_frame, write_frame
 from usv_tui.timesource import MonotonicTime
 
@@ -152,8 +153,23 @@ def main() -> int:
         take_fd, give_fd = map(int, ends.split(","))
         line = Line(take_fd, give_fd)
         turns = Turns(request.duet, line, MonotonicTime.now_ns, sender.flush)
+    prepared = None
+    card = os.environ.pop("USV_TUI_CARD", "")
+    if card:
+        fd = int(card)
+        os.set_inheritable(fd, False)
+        prepared = shared(request.device, fd, blocker=request.config.blocker)
     with no_copies(records_fd):
-        work(request, sender.emit, commands, wake, Gate(), where=where, turns=turns)
+        work(
+            request,
+            sender.emit,
+            commands,
+            wake,
+            Gate(),
+            prepared=prepared,
+            where=where,
+            turns=turns,
+        )
     sender.flush()
     return 0
 

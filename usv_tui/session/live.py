@@ -61,6 +61,8 @@ class Place(NamedTuple):
     folder: str = ""
     environment: Mapping[str, str] = MappingProxyType({})
     """What it has beside this process's own."""
+    card_fd: int = -1
+    """Where it has a simulated card that this process keeps; this process's end goes."""
 
 
 class Loss(NamedTuple):
@@ -193,18 +195,23 @@ class ChildSource:
             USV_TUI_WHERE_FD=str(where_fd),
             USV_TUI_TURNS=",".join(map(str, ends)),
         )
+        given = [write_fd, where_fd, *ends]
+        if place.card_fd >= 0:
+            environment["USV_TUI_CARD"] = str(place.card_fd)
+            given.append(place.card_fd)
         self._process = subprocess.Popen(
             [place.python, "-P", "-u", "-c", _BOOT, str(Path(__file__).parents[2])],
             stdin=subprocess.PIPE,
             stdout=log_fd if out_fd is None else out_fd,
             stderr=log_fd,
-            pass_fds=(write_fd, where_fd, *ends),
+            pass_fds=given,
             env=environment,
             cwd=place.folder or None,
         )
-        for fd in (write_fd, *ends):
-            os.close(fd)
         where_file.close()
+        for fd in given:
+            if fd != where_fd:
+                os.close(fd)
         self._pipe = os.fdopen(read_fd, "rb")
         self._send(_encoder.encode(request))
         self._reader = threading.Thread(target=self._read, name="usv-records", daemon=True)

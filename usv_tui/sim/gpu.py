@@ -4,7 +4,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from usv_tui.errors import UsageError
 from usv_tui.sim.kernels import KernelNoise, SimKernel
@@ -171,20 +171,35 @@ class SimGpu:
         if len(queue.items) >= card.queue_depth:
             self._wait_for(sys.maxsize, card.queue_depth // 2, [queue])
             start_ns = self.time.now_ns()
+        if kernel.name not in self._calls:
+            host_ns += kernel.compile_ns
+        self.put(kernel, start_ns + host_ns)
+        self.spend(start_ns, host_ns)
+        if kernel.synchronises:
+            self._wait_for(0, 0, [queue])
+
+    def put(self, kernel: SimKernel, at_ns: int) -> None:
+        """What `launch` leaves on the device when the host is done at `at_ns`; no time passes.
+
+        Raises:
+            ContextLost: the card is gone.
+            RuntimeError: the kernel is one that fails, and it is time.
+        """
+        card = self.card
+        queue = self._pending[SIDE if kernel.side_stream else MAIN]
         with self._guard:
-            self._check(start_ns)
+            self._check(at_ns)
             count = self._calls.get(kernel.name, 0)
             self._calls[kernel.name] = count + 1
             if kernel.raises_at is not None and count >= kernel.raises_at:
                 raise RuntimeError(f"{kernel.name}: simulated failure at call {count}")
             if count == 0:
-                host_ns += kernel.compile_ns
                 self._noise[kernel.name] = KernelNoise(kernel, self.seed)
             factor, extra_s = self._noise[kernel.name].next()
             factor *= 1.0 + kernel.cold_gain * self._cache.missing(kernel)
             fixed_s, cycles = kernel.split(card)
             item = Item(
-                self._ready_s(start_ns + host_ns),
+                self._ready_s(at_ns),
                 fixed_s * factor + extra_s,
                 cycles * factor,
                 kernel.activity,
@@ -192,25 +207,32 @@ class SimGpu:
             )
             queue.push(item)
             self.launches += 1
-        self.spend(start_ns, host_ns)
-        if kernel.synchronises:
-            self._wait_for(0, 0, [queue])
 
     def record(self, stream: int = MAIN) -> Item:
         """Enqueue a time stamp; its `start_s` is the time, once the device has passed it."""
         start_ns = self.time.now_ns()
+        item = self.stamp(stream, start_ns)
+        self.spend(start_ns, self.card.record_ns)
+        return item
+
+    def stamp(self, stream: int, start_ns: int) -> Item:
+        """What `record` leaves on the device; no time passes."""
         card = self.card
         with self._guard:
             self._check(start_ns)
             item = Item(self._ready_s(start_ns + card.record_ns), card.event_ns * 1e-9)
             self._pending[stream].push(item)
-        self.spend(start_ns, card.record_ns)
         return item
 
     def flush(self) -> None:
         """Enqueue a write of twice the cache: the next kernel finds nothing of its own in it."""
-        card = self.card
-        self._work(self.flush_bytes / card.peak_bytes_per_s, _FLUSH_ACTIVITY)
+        start_ns = self.time.now_ns()
+        self.put_flush(start_ns)
+        self.spend(start_ns, self.card.launch_ns)
+
+    def put_flush(self, start_ns: int) -> None:
+        """What `flush` leaves on the device; no time passes."""
+        self._work(self.flush_bytes / self.card.peak_bytes_per_s, _FLUSH_ACTIVITY, start_ns)
         with self._guard:
             self._cache.flush()
 
@@ -221,15 +243,19 @@ class SimGpu:
 
     def spin(self, span_ns: int) -> None:
         """Enqueue a kernel that only holds the device."""
-        self._work(span_ns * 1e-9, _SPIN_ACTIVITY)
-
-    def _work(self, span_s: float, activity: float) -> None:
         start_ns = self.time.now_ns()
+        self.put_spin(span_ns, start_ns)
+        self.spend(start_ns, self.card.launch_ns)
+
+    def put_spin(self, span_ns: int, start_ns: int) -> None:
+        """What `spin` leaves on the device; no time passes."""
+        self._work(span_ns * 1e-9, _SPIN_ACTIVITY, start_ns)
+
+    def _work(self, span_s: float, activity: float, start_ns: int) -> None:
         with self._guard:
             self._check(start_ns)
             ready_s = self._ready_s(start_ns + self.card.launch_ns)
             self._pending[MAIN].push(Item(ready_s, span_s, 0.0, activity))
-        self.spend(start_ns, self.card.launch_ns)
 
     def synchronize(self) -> None:
         """Wait until every stream is empty.
@@ -249,6 +275,10 @@ class SimGpu:
         if self.queued_ns() > depth_ns or _longest(self._pending) >= queue_depth:
             # Down to half at once: waking up for every sample would cost more than it waits for.
             self._wait_for(depth_ns // 2, queue_depth // 2, self._pending)
+
+    def depth(self) -> tuple[int, int]:
+        """(work that is queued, ns; items on the fullest stream), now."""
+        return self.queued_ns(), _longest(self._pending)
 
     def queued_ns(self) -> int:
         """About how much work is queued on the fullest stream."""
@@ -294,12 +324,7 @@ class SimGpu:
         if not self._is_moving:
             self.time.wait(self._never, span_ns)
             return
-        now = self.time.now_ns
-        end_ns = now() + span_ns
-        if span_ns > _SPIN_NS:
-            self.time.wait(self._never, span_ns - _SPIN_NS // 2)
-        while now() < end_ns:
-            pass
+        wait_on_host(self.time, span_ns)
 
     # -- the device's side
 
@@ -406,17 +431,35 @@ class SimGpu:
         raise KeyError(name)
 
 
+def wait_on_host(time_source: TimeSource, span_ns: int) -> None:
+    """Spend real time to the microsecond; less than nothing is none."""
+    now = time_source.now_ns
+    end_ns = now() + span_ns
+    if span_ns > _SPIN_NS:
+        time_source.wait(threading.Event(), span_ns - _SPIN_NS // 2)
+    while now() < end_ns:
+        pass
+
+
 def _moves_by_itself(time_source: TimeSource) -> bool:
     """True for a clock that goes on while nobody waits, so that short waits may be spun."""
     first_ns = time_source.now_ns()
     return any(time_source.now_ns() != first_ns for _ in range(2000))
 
 
-_active: SimGpu | None = None
+class Launcher(Protocol):
+    """What a kernel can be launched on: a card here, or one that another process keeps."""
+
+    def launch(self, kernel: SimKernel) -> None:
+        """Enqueue one call."""
+        ...
+
+
+_active: Launcher | None = None
 """The GPU that unbound calls go to: one per process, as a device is."""
 
 
-def activate(gpu: SimGpu | None) -> None:
+def activate(gpu: Launcher | None) -> None:
     """Make a GPU the one that calls of `kernel` go to."""
     global _active  # noqa: PLW0603  benchmark files cannot be handed a GPU
     _active = gpu
@@ -427,7 +470,7 @@ class SimCall:
 
     __slots__ = ("_gpu", "kernel")
 
-    def __init__(self, kernel: SimKernel, gpu: SimGpu | None = None) -> None:
+    def __init__(self, kernel: SimKernel, gpu: Launcher | None = None) -> None:
         self.kernel = kernel
         self._gpu = gpu
 

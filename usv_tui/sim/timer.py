@@ -10,6 +10,7 @@ from usv_tui.model import Flag, TimerInfo
 from usv_tui.records import ProbeClock, Samples
 from usv_tui.sim.gpu import MAIN, ContextLost, SimGpu
 from usv_tui.sim.machine import Item
+from usv_tui.sim.shared import RemoteGpu
 from usv_tui.timers.phases import PhaseCollector
 from usv_tui.timers.wall import Slot
 
@@ -49,7 +50,9 @@ class _Block:
 class SimTimer:
     """Event pairs on a simulated stream: asynchronous, quantised, with a floor, as on a card."""
 
-    def __init__(self, gpu: SimGpu, *, blocker: bool = False, depth_ns: int = DEPTH_NS) -> None:
+    def __init__(
+        self, gpu: SimGpu | RemoteGpu, *, blocker: bool = False, depth_ns: int = DEPTH_NS
+    ) -> None:
         """Time on a GPU.
 
         Args:
@@ -71,11 +74,6 @@ class SimTimer:
             resolution_ns=card.tick_ns,
             floor_ns=round(card.event_ns / card.tick_ns) * card.tick_ns,
         )
-
-    @property
-    def gpu(self) -> SimGpu:
-        """Where the callables launch."""
-        return self._gpu
 
     def enqueue(
         self, round_: int, slots: Sequence[Slot], size: int = 0, flag: int = 0
@@ -218,7 +216,7 @@ class SimTimer:
     def beside(self) -> list[Any]:
         """Records of phases since the last time, and the clock where the scenario measures it."""
         records: list[Any] = [] if self.phases is None else list(self.phases.records())
-        if self._gpu.scenario.probe:
+        if self._gpu.scenario.probe and isinstance(self._gpu, SimGpu):
             truth = self._gpu.truth()
             records.append(ProbeClock(self._round, [truth.at_ns], [truth.mhz]))
         return records
