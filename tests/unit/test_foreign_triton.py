@@ -301,3 +301,17 @@ def test_a_call_that_takes_other_than_where_it_was_made_keeps_its_time_in_place(
     windows = [w / k for r in after for w, k in zip(r.window_ns, r.inners(), strict=True)]
     assert windows
     assert all(w < 1.3e6 for w in windows), "the table and the script have the same time"
+
+
+def test_a_cell_that_sets_a_global_for_its_callable_keeps_it(tmp_path):
+    """Late binding: the next cell sets it anew before either is timed."""
+    _, loop = _report(
+        tmp_path,
+        """
+        global value
+        value = who
+        return triton.testing.do_bench(lambda: value)
+        """,
+    )
+    assert loop.results["add[n=1,who=First]"] == "a"
+    assert loop.results["add[n=1,who=Second]"] == "b"

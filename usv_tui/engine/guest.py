@@ -138,6 +138,8 @@ class GuestRunner(Runner):
             self._fail(row, error)
         else:
             self._look_in_place(row)
+            if self._asked.device != "cpu" and not row.is_slow:
+                self._examine(row, slot)
             self._state(row, RowState.WAITING, "in place")
         self._enter(None)
         return error
@@ -345,6 +347,11 @@ class GuestRunner(Runner):
     def _obey(self, command: Command) -> None:
         self._is_over = self._is_over or command.verb == "stop"
         super()._obey(command)
+
+    def _switch(self, row: Row, *, is_on: bool) -> None:
+        """A row that has what it was asked for is not timed again."""
+        if row.slot is not None and row.is_on != is_on:
+            super()._switch(row, is_on=is_on)
 
     def _heed(self) -> None:
         """Between the script's own doings.

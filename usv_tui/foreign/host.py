@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from usv_tui.errors import SuiteError, one_line
 from usv_tui.foreign.calls import Answer, Call, Conductor, Stopped
+from usv_tui.foreign.freeze import freeze
 from usv_tui.foreign.held import held_bytes
 from usv_tui.foreign.surroundings import Surroundings
 
@@ -288,6 +289,8 @@ class Host:
         cell = self._cells.get(threading.get_ident())
         if cell is None:
             call.group, call.is_baseline = "", False  # nothing is timed beside it
+        else:
+            call.fn = freeze(call.fn)
         self._meet(call)
         answer = self._measure([call], why)[0] if cell is None else cell.park(call)
         if answer.error is not None:

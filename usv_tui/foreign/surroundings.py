@@ -42,6 +42,10 @@ def _stream(torch: Any) -> Any:
     return torch.cuda.current_stream() if torch.cuda.is_initialized() else None
 
 
+def _device(torch: Any) -> Any:
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+
 _PARTS: dict[str, _Part] = {
     "grad": _Part(lambda t: t.is_grad_enabled(), lambda t, v: t._C._set_grad_enabled(v)),
     "autocast": _autocast("cuda"),
@@ -65,6 +69,7 @@ _PARTS: dict[str, _Part] = {
     ),
     "threads": _Part(lambda t: t.get_num_threads(), lambda t, v: t.set_num_threads(v)),
     "dtype": _Part(lambda t: t.get_default_dtype(), lambda t, v: t.set_default_dtype(v)),
+    "device": _Part(_device, lambda t, v: v is None or t.cuda.set_device(v)),
     "stream": _Part(_stream, lambda t, v: v is None or t.cuda.set_stream(v)),
 }
 

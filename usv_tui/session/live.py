@@ -75,6 +75,8 @@ class Loss(NamedTuple):
     bench: int | None = None
     hint: str = ""
     exit_code: int = int(ExitCode.WORKER_LOST)
+    code: int | None = None
+    """What it left with, where it left by itself."""
 
 
 def _work_here(request: WorkRequest, emit: Emit, *arguments: Any) -> None:
@@ -326,7 +328,7 @@ def _loss_of(code: int, where: Where) -> Loss:
     if where.is_closed:
         return Loss("descriptors", "it closed file descriptors that are not its own", where.closer)
     if code >= 0:
-        return Loss("exit", f"exit code {code}", bench)
+        return Loss("exit", f"exit code {code}", bench, code=code)
     try:
         name = signal.Signals(-code).name
     except ValueError:

@@ -175,6 +175,8 @@ class Relay:
         live = [b for b, info in self._rows.items() if info.parent is None]
         if self._is_stopped:
             return records + self._end(now_ns, "stopped")
+        if self._request.script is not None:
+            return records + self._leave(now_ns, loss)
         if not records and loss.kind != "device":
             return self._fail(now_ns, loss)
         if all(bench in self._retired for bench in live):
@@ -244,6 +246,15 @@ class Relay:
         self._is_over = True
         return [Progress(now_ns, RunPhase.ENDED, reason)]
 
+    def _leave(self, now_ns: int, loss: Loss) -> list[AnyRecord]:
+        """A script that left without a word is not run once more: what it did, it did."""
+        if loss.code is None:
+            return self._fail(now_ns, loss)
+        reason = f"the script left with exit code {loss.code}"
+        evidence = {"exit": loss.code, "rows": len(self._rows)}
+        ended = Notice(code="script ended", at_ns=now_ns, evidence=evidence)
+        return [Noted(ended), *self._end(now_ns, reason)]
+
     def _fail(self, now_ns: int, loss: Loss) -> list[AnyRecord]:
         self._is_given_up = True
         what, hint = loss.what, loss.hint
@@ -258,6 +269,8 @@ class Relay:
     def why_not_renew(self) -> str:
         """Why no fresh worker can be had on request; empty when one can."""
         left_s = self._left_s(self._time.now_ns())
+        if self._request.script is not None:
+            return "a script is not run once more"
         if not self._is_process:
             return "only under --isolate can lost rows be tried again"
         if self._is_stopped:

@@ -15,6 +15,9 @@ _OVERDUE_NS = 3 * NS_PER_S
 """How long after its limit a run waits for the call that it is in."""
 _LIBRARY_S = 300.0
 """The import of what measures is not the file's: at least so long may it take."""
+_SCRIPT_NS = 6 * NS_PER_S
+"""Its own Python code is stopped before that; a call that waits in C is not."""
+_OVER = "--max-time S gives it more"
 _HINT = "--row-timeout S gives it more"
 
 
@@ -53,7 +56,17 @@ class Watchdog:
             return records + self._at_import(now_ns, quiet_ns)
         if phase == RunPhase.PRIMING:
             return records + self._at_preparing(now_ns, quiet_ns)
+        if phase == RunPhase.SCRIPT:
+            self._at_script(now_ns)
         return records
+
+    def _at_script(self, now_ns: int) -> None:
+        """A script is given up that goes on with something of its own when the time is over."""
+        self._began_ns = self._began_ns or now_ns
+        limit_s = self._max_time_s
+        if limit_s is not None and now_ns - self._began_ns > limit_s * NS_PER_S + _SCRIPT_NS:
+            loss = Loss("hang", f"the script did not end within {limit_s:g} s", None, _OVER)
+            self._source.give_up(loss)
 
     def _is_news(self, quiet_ns: int) -> bool:
         if quiet_ns < self._next_ns:
