@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from usv_tui.cli import script
 from usv_tui.cli.compare import condition
 from usv_tui.cli.measure import start
 from usv_tui.cli.options import Parser, add_run_options, positive_float, positive_int
@@ -99,6 +100,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args.isolate = args.device.partition(":")[0] != "sim"
     args.versions = Versions(args)
     args.file = args.versions.head.path
+    with contextlib.ExitStack() as stack:
+        stack.callback(args.versions.close)
+        script.refuse(args.file, "two versions of it are two runs with --save, and usv-tui compare")
+        stack.pop_all()
     return args
 
 
