@@ -230,6 +230,8 @@ class DuetPart(msgspec.Struct, frozen=True, kw_only=True):
     launch_s: float = 4.0
     """Seconds that both together measure."""
     least_pairs: int = 20
+    handover_ns: Ns = 0
+    """What a handover cost on the mean in the launch before."""
     calls: dict[str, list[int]] = {}
     """Calls a window and untimed ones before it, by row, as an earlier launch had them."""
     without: list[str] = []

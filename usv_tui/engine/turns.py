@@ -29,6 +29,7 @@ BLOCK_PAIRS = 4
 """In so many pairs each order comes up equally often."""
 TURN_NS = 20_000_000
 """A turn is about this long: short enough that two of them meet the same clock …"""
+LONGEST_TURN_NS = 5 * TURN_NS
 HANDOVER_SHARE = 0.005
 """… and so long that handing over costs at most this share of it."""
 _PINGS = 16
@@ -207,7 +208,8 @@ class Turns:
             return
         self._base = max(next_round, self._heard_round)
         cost_ns = self._try()
-        length_ns = max(TURN_NS, cost_ns / HANDOVER_SHARE)
+        cost_ns = max(cost_ns, self.part.handover_ns)
+        length_ns = min(max(TURN_NS, cost_ns / HANDOVER_SHARE), LONGEST_TURN_NS)
         self._rounds = max(1, round(length_ns / max(round_ns, 1.0)))
         self._go_on(0)
 

@@ -142,6 +142,7 @@ class Duet:
         self._is_over = self._is_stopped = self._is_measuring = False
         self._told_handover: dict[int, Noted] = {}
         self._began_ns: int | None = None
+        self._handover_ns = 0
 
     @property
     def wanted(self) -> int:
@@ -202,6 +203,7 @@ class Duet:
             number=self._number,
             seed=first.config.seed + self._number,
             launch_s=plan.launch_s,
+            handover_ns=self._handover_ns,
             calls=self._calls,
             without=list(self._without),
             results=plan.results if is_first else "",
@@ -275,6 +277,7 @@ class Duet:
         told = [note.notice.evidence for note in self._told_handover.values()]
         longest = max(told, key=lambda e: e["elapsed_ns"])
         total_ns = sum(e["total_ns"] for e in told)
+        self._handover_ns = round(total_ns / max(1, *(e["turns"] for e in told)))
         return Launched(
             now_ns,
             self._number,
