@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import venv
 
 OLD = """
 def work(n):
@@ -75,3 +76,29 @@ def test_a_version_that_crashes_prints_and_renames_costs_its_own_rows_alone(tmp_
     )
     assert "| `good` |" in opened.stdout
     assert "BASE: old.py" in opened.stdout
+
+
+def test_two_environments_with_different_versions_of_a_library(tmp_path):
+    """Each version imports the library of its own interpreter; the file is one and the same."""
+    for name, n in (("old", 2000), ("new", 3000)):
+        venv.create(tmp_path / name, with_pip=False, symlinks=True)
+        (packages,) = (tmp_path / name / "lib").glob("python3*/site-packages")
+        (packages / "somelib.py").write_text(f"def f():\n    return sum(range({n}))\n")
+        (packages / "rest.pth").write_text("\n".join(path for path in sys.path if path))
+    (tmp_path / "b.py").write_text("import somelib\nBENCHMARKS = {'f': somelib.f}\n")
+    options = ["--headless", "--launches", "1", "--launch-time", "0.3", "--warmup", "0.2"]
+    options += ["--device", "cpu", "--no-save", "--json", "r.json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "usv_tui", "ab", "old", "new", "b.py", *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert data["versions"]["labels"] == ["old", "new"]
+    (row,) = [row for row in data["rows"] if row["name"] == "f @new"]
+    assert row["versus"]["ratio"] > 1.25

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -222,8 +223,12 @@ class Versions:
     def _records(self) -> Any:
         from usv_tui.records import Version
 
+        def what(one: Any, python: str) -> str:
+            is_own = one.python == sys.executable
+            return one.what if is_own else f"{one.what}; Python {python} of {one.python}"
+
         return tuple(
-            Version(0, i, one.label, one.what, one.commit, one.is_dirty, python)
+            Version(0, i, one.label, what(one, python), one.commit, one.is_dirty, python)
             for i, (one, python) in enumerate(
                 zip((self.base, self.head), self._pythons, strict=True)
             )
