@@ -61,7 +61,7 @@ def main() -> int:
             )
             for t in range(start_ns, now_ns, NS_PER_S // 10)
         )  # fmt: skip
-        store.analyse(now_ns)
+        store.verdicts.ask(store, now_ns)
         store.snapshot(now_ns)
         analyse_ms, snapshot_ms = [], []
         done = n
@@ -69,7 +69,7 @@ def main() -> int:
             now_ns = feed(store, done, 50, rng)
             done += 50
             a = time.process_time_ns()
-            store.analyse(now_ns)
+            store.verdicts.ask(store, now_ns)
             b = time.process_time_ns()
             store.snapshot(now_ns)
             c = time.process_time_ns()

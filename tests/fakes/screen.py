@@ -68,6 +68,16 @@ class FakeStore:
 
     has_ended: bool = False
 
+    @property
+    def curves(self):
+        """It stands for these as well."""
+        return self
+
+    @property
+    def course(self):
+        """And for this."""
+        return self
+
     def snapshot(self, now_ns):
         return self.at(now_ns) if self.is_moving else self.given
 

@@ -73,9 +73,9 @@ def facts(store: Store, at_ns: int) -> tuple[str, ...]:
         repr(msgspec.to_builtins(snapshot, enc_hook=str, str_keys=True)),
         table.render(snapshot),
         out.getvalue(),
-        repr([store.changes(row, 0, 1 << 62) for row in rows]),
-        repr([store.bins(row, 0, 1 << 62) for row in rows]),
-        repr((store.marks(0, 1 << 62), store.gaps(0, 1 << 62), store.steps())),
+        repr([store.curves.changes(row, 0, 1 << 62) for row in rows]),
+        repr([store.curves.bins(row, 0, 1 << 62) for row in rows]),
+        repr((store.curves.marks(0, 1 << 62), store.curves.gaps(0, 1 << 62), store.steps())),
     )
 
 

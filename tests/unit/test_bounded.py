@@ -157,7 +157,7 @@ def test_a_series_of_dropped_samples_is_thin_and_ordered(both):
     """A chart of the whole session has points from its beginning to its end."""
     _, little = both
 
-    series = little.series(0, 0, 1 << 62, limit=500)
+    series = little.curves.series(0, 0, 1 << 62, limit=500)
 
     assert (np.diff(series.t_ns) > 0).all()
     assert 250 <= len(series.t_ns) <= 1000

@@ -27,6 +27,7 @@ from usv_tui.session.capture import OutputCapture
 from usv_tui.session.goal import Outcome
 from usv_tui.session.journal import Journal, read
 from usv_tui.session.store import Store
+from usv_tui.session.views import where_it_stands
 from usv_tui.stats.analysis import Analysis, Analyst
 from usv_tui.timesource import NS_PER_S
 
@@ -344,7 +345,7 @@ def test_a_call_that_outlives_the_runs_limit_ends_the_session():
 
     assert not early
     assert session.has_ended
-    assert "still inside one call" in session.store.stop_reason
+    assert "still inside one call" in session.store.course.stop_reason
     assert session.exit_code() == 1
 
 
@@ -440,7 +441,7 @@ def test_an_error_while_closing_still_ends_the_file(journal, monkeypatch):
     def broken(*_, **__):
         raise ArithmeticError("a statistic went wrong")
 
-    monkeypatch.setattr(session.store, "analyse", broken)
+    monkeypatch.setattr(session.store.verdicts, "ask", broken)
 
     session.close("")
 
@@ -695,7 +696,7 @@ def test_a_run_without_a_sample_says_why():
     session.pump()
     session.close("")
 
-    assert session.store.where_it_stands == ": quit (while priming)"
+    assert where_it_stands(session.store) == ": quit (while priming)"
 
 
 def test_a_fresh_worker_on_request_undoes_the_fault_of_the_one_before():

@@ -138,7 +138,7 @@ def test_rows_of_one_version_alone_are_named_and_the_others_compared():
     assert told == {f"was @{LABELS[0]}", f"is @{LABELS[1]}"}
     assert set(run.made[-1][1].duet.without) == {"was", "is"}
     store = stored(run)
-    assert not store.failed
+    assert not store.course.has_failed
     assert not store.unsampled
 
 

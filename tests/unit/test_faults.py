@@ -13,6 +13,7 @@ from usv_tui.report.wording.notices import sentence
 from usv_tui.session.faults import Faults
 from usv_tui.session.journal import Journal, read
 from usv_tui.session.store import Store
+from usv_tui.session.verdicts import Verdicts
 from usv_tui.stats import analysis as statistics
 from usv_tui.timesource import NS_PER_S
 from usv_tui.tui.presenter import Presenter
@@ -111,7 +112,7 @@ def test_a_snapshot_that_fails_does_not_keep_the_screen_for_ever(monkeypatch):
         controller = fake.session()
         async with running(controller, close_at_end=True) as (app, _, pilot):
             controller.store.snapshot = broken
-            controller.store.has_ended = True
+            controller.store.course.has_ended = True
             app._tick()
             await pilot.pause()
             assert app.failure is None
@@ -123,7 +124,7 @@ def test_a_snapshot_that_fails_does_not_keep_the_screen_for_ever(monkeypatch):
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (Store, "analyse"),
+        (Verdicts, "ask"),
         (Store, "apply"),
         (Diagnosis, "look"),
         (statistics, "_untrusted"),

@@ -39,8 +39,8 @@ def simulate(scenario, text, seconds, max_time_s=None):
         looked[0] = now_ns
         store.apply(pending)
         pending.clear()
-        if store.phase == "measuring" and outcome is None:
-            store.analyse(now_ns)
+        if store.course.phase == "measuring" and outcome is None:
+            store.verdicts.ask(store, now_ns)
             outcome = goal.look(store, now_ns)
             if outcome is not None:
                 commands.append(Command("stop", outcome.reason))
@@ -58,7 +58,7 @@ def test_a_ratio_on_a_quiet_card_is_known_in_seconds():
 
     assert outcome is not None
     assert outcome.is_met
-    assert "target met" in store.stop_reason
+    assert "target met" in store.course.stop_reason
     assert "±0.5 %" in goal.progress
 
 
@@ -79,12 +79,13 @@ class Rows:
         info = SimpleNamespace(name="softmax", parent=None, control_of=None)
         self.rows = {0: SimpleNamespace(info=info, state=RowState.RUNNING)}
         found = SimpleNamespace(window=SimpleNamespace(n=n), is_settled=is_settled, modes=None)
+        self.verdicts = self
         self.analysis = SimpleNamespace(rows={0: found}, untrusted=untrusted)
         self._interval = None
         if half_width is not None:
             self._interval = Interval(0.0, -half_width, half_width, n, n_eff)
 
-    def settled_interval(self, _bench, _now_ns):
+    def settled_interval(self, _row, _now_ns):
         """The interval that was given."""
         return self._interval
 
@@ -148,7 +149,8 @@ def test_a_target_waits_until_the_control_may_be_judged():
     found = {b: SimpleNamespace(ratio=ratio(b)) for b in rows}
     for row in rows.values():
         row.state = RowState.RUNNING
-    store = SimpleNamespace(rows=rows, analysis=SimpleNamespace(rows=found, untrusted=()))
+    verdicts = SimpleNamespace(analysis=SimpleNamespace(rows=found, untrusted=()))
+    store = SimpleNamespace(rows=rows, verdicts=verdicts)
 
     outcome = Goal(target_of("ratio±0.1%"), 0.0).look(store, 0)
 

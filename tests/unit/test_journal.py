@@ -289,7 +289,7 @@ def test_a_session_that_is_not_whole_is_not_complete(path, how):
     store = Store()
     store.apply(read(path))
 
-    assert not store.is_whole
+    assert not store.course.is_whole
     assert not store.snapshot(9).complete
     assert [told.level for told in store.snapshot(9).told] == ["error"]
 

@@ -219,7 +219,8 @@ def _store(ratios):
     """What the session says of rows, as far as it matters here."""
     rows = {b: SimpleNamespace(ratio_to=0 if b else None) for b in ratios}
     said = {b: SimpleNamespace(ratio=r) for b, r in ratios.items()}
-    return SimpleNamespace(rows=rows, analysis=SimpleNamespace(rows=said))
+    verdicts = SimpleNamespace(analysis=SimpleNamespace(rows=said))
+    return SimpleNamespace(rows=rows, verdicts=verdicts)
 
 
 def test_the_session_asks_for_rows_whose_ratio_is_within_3_percent():
@@ -228,7 +229,7 @@ def test_the_session_asks_for_rows_whose_ratio_is_within_3_percent():
     ask = PlacementAsk(RunConfig())
 
     assert ask.wanted(store) == [1, 0]
-    store.analysis.rows[3] = SimpleNamespace(ratio=Ratio(ratio=0.98, n=100))
+    store.verdicts.analysis.rows[3] = SimpleNamespace(ratio=Ratio(ratio=0.98, n=100))
     assert ask.wanted(store) == [3]
     for config in (RunConfig(control=True), RunConfig(realloc=0), RunConfig(realloc=4)):
         assert PlacementAsk(config).wanted(store) == []

@@ -145,12 +145,12 @@ def test_it_plays_at_a_speed_and_stops_at_its_end(playing, clock):
 
     pass_(session, clock, 5)
     assert not playhead.is_playing
-    assert session.store.has_ended
+    assert session.store.course.has_ended
 
     assert session.toggle_pause() is False
     pass_(session, clock, 1)
     assert playhead.now_ns() == BEGIN_NS + 4 * NS_PER_S
-    assert not session.store.has_ended
+    assert not session.store.course.has_ended
 
 
 def test_paused_it_stands(playing, clock):
@@ -219,7 +219,7 @@ def test_a_growing_file_is_followed(path, tmp_path, clock):
     pass_(session, clock, 1)
 
     assert 0 < first < second <= still < session.store.snapshot(playhead.now_ns()).samples
-    assert session.store.has_ended
+    assert session.store.course.has_ended
     assert session.snapshot(playhead.now_ns()).progress == "watching"
 
 

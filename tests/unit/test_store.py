@@ -109,9 +109,9 @@ def test_series_of_nothing_are_empty():
     store = fold(fake.start(), fake.row(0, "a"))
 
     for bench in (0, 99):
-        assert len(store.series(bench, 0, 1 << 60).t_ns) == 0
-        assert len(store.bins(bench, 0, 1 << 60).t_ns) == 0
-    times, values = store.telemetry("sm_mhz", 0, 1 << 60)
+        assert len(store.curves.series(bench, 0, 1 << 60).t_ns) == 0
+        assert len(store.curves.bins(bench, 0, 1 << 60).t_ns) == 0
+    times, values = store.curves.telemetry("sm_mhz", 0, 1 << 60)
     assert len(times) == len(values) == 0
 
 
@@ -193,7 +193,7 @@ def test_warm_up_and_ramp_are_kept_and_not_counted(flag):
 
     assert (row.n_all, row.n_excluded, row.rolling.n, row.whole.n) == (50, 20, 30, 30)
     assert (row.rolling.max_s, row.whole.max_s) == (1e-3, 1e-3)
-    series = store.series(0, 0, 1 << 60)
+    series = store.curves.series(0, 0, 1 << 60)
     assert series.excluded.tolist() == [True] * 20 + [False] * 30
     assert series.seconds[0] == pytest.approx(5e-3)
 
@@ -209,7 +209,12 @@ def test_windows_of_zero_or_less_are_flagged_and_never_divided_by():
         True,
         False,
     ]
-    assert np.isnan(store.series(0, 0, 1 << 60).seconds).tolist() == [False, True, True, False]
+    assert np.isnan(store.curves.series(0, 0, 1 << 60).seconds).tolist() == [
+        False,
+        True,
+        True,
+        False,
+    ]
     assert (view(store).rolling.n, view(store).n_excluded) == (2, 2)
 
 
@@ -226,7 +231,7 @@ def test_a_stall_is_marked_counted_and_left_out_of_the_spread():
     assert row.rolling.std_s == pytest.approx(before, rel=0.05)
     assert (row.n_all, row.rolling.n) == (521, 520)
     assert store.rows[0].flags.view()[500] == Flag.STALL
-    assert store.series(0, 0, 1 << 60).seconds[500] == pytest.approx(0.05)
+    assert store.curves.series(0, 0, 1 << 60).seconds[500] == pytest.approx(0.05)
 
 
 def test_a_stall_is_found_in_the_block_that_shows_the_median_too():
@@ -434,10 +439,10 @@ def test_a_series_is_thinned_and_keeps_its_ends_in_time():
     """A chart asks for a bounded number of points of any stretch."""
     store = fold(fake.start(), fake.row(0, "a"), fake.series(0, [MS] * 1000))
 
-    assert len(store.series(0, 0, 1 << 60).t_ns) == 1000
-    thin = store.series(0, 0, 1 << 60, limit=100)
+    assert len(store.curves.series(0, 0, 1 << 60).t_ns) == 1000
+    thin = store.curves.series(0, 0, 1 << 60, limit=100)
     assert len(thin.t_ns) == len(thin.seconds) == len(thin.excluded) == 100
-    part = store.series(0, BEGIN_NS + 10 * MS, BEGIN_NS + 20 * MS)
+    part = store.curves.series(0, BEGIN_NS + 10 * MS, BEGIN_NS + 20 * MS)
     assert len(part.t_ns) == 10
     assert part.t_ns[0] == BEGIN_NS + 10 * MS
 
@@ -446,7 +451,7 @@ def test_bins_close_as_time_goes_on():
     """A bin stands as soon as a later one has begun; the open one is not shown half."""
     store = fold(fake.start(), fake.row(0, "a"), fake.series(0, [10 * MS] * 25))
 
-    bins = store.bins(0, 0, 1 << 60)
+    bins = store.curves.bins(0, 0, 1 << 60)
 
     assert bins.n.tolist() == [10, 10]
     assert np.diff(bins.t_ns).tolist() == [BIN_NS]
@@ -477,7 +482,7 @@ def test_telemetry_has_gaps_for_what_was_not_reported():
         fake.reading(BEGIN_NS + NS_PER_S, temp_c=51.0),
     )
 
-    times, clock = store.telemetry("sm_mhz", 0, 1 << 60)
+    times, clock = store.curves.telemetry("sm_mhz", 0, 1 << 60)
 
     assert times.tolist() == [BEGIN_NS, BEGIN_NS + NS_PER_S]
     assert clock[0] == 1410.0
@@ -495,9 +500,11 @@ def test_pauses_and_marks_are_found_by_time():
         fake.mark("b", BEGIN_NS + 55),
     )
 
-    assert store.gaps(BEGIN_NS + 18, BEGIN_NS + 40) == [(BEGIN_NS + 10, BEGIN_NS + 20, "paused")]
-    assert store.marks(BEGIN_NS, BEGIN_NS + 30) == [(BEGIN_NS + 15, "a")]
-    assert len(store.gaps(0, 1 << 60)) == len(store.marks(0, 1 << 60)) == 2
+    assert store.curves.gaps(BEGIN_NS + 18, BEGIN_NS + 40) == [
+        (BEGIN_NS + 10, BEGIN_NS + 20, "paused")
+    ]
+    assert store.curves.marks(BEGIN_NS, BEGIN_NS + 30) == [(BEGIN_NS + 15, "a")]
+    assert len(store.curves.gaps(0, 1 << 60)) == len(store.curves.marks(0, 1 << 60)) == 2
 
 
 # -- rows
@@ -538,8 +545,8 @@ def test_a_failed_row_keeps_its_samples_and_its_traceback():
         "Traceback …",
     )
     assert row.n_all == 5
-    assert store.failed
-    assert store.fatal == ""
+    assert store.course.has_failed
+    assert store.course.fatal == ""
     assert store.snapshot(0).log[-1].text == "b: ValueError: no"
 
 
@@ -547,7 +554,7 @@ def test_a_lost_context_is_a_banner_that_names_the_row():
     """One clear sentence says after which row the device's context was lost."""
     store = fold(fake.two_rows(5), BenchError(BEGIN_NS, 1, "RuntimeError", "gone", "", fatal=True))
 
-    assert "after b" in store.fatal
+    assert "after b" in store.course.fatal
 
 
 def test_a_row_that_is_tried_again_has_failed_no_more():
@@ -558,11 +565,11 @@ def test_a_row_that_is_tried_again_has_failed_no_more():
     store = fold(fake.two_rows(5), *lost, fresh, again)
 
     assert (view(store, 1).error, view(store, 1).traceback) == ("", "")
-    assert not store.failed
+    assert not store.course.has_failed
     assert store.snapshot(BEGIN_NS).banner == ""
 
     store.apply([BenchError(BEGIN_NS, 0, "ValueError", "no"), again])
-    assert store.failed
+    assert store.course.has_failed
 
 
 def test_phases_follow_their_row():
@@ -704,7 +711,7 @@ def test_a_mark_starts_statistics_afresh_and_keeps_the_samples():
 
     assert (row.n_all, row.whole.n, row.rolling.n) == (80, 20, 20)
     assert row.rolling.median_s == row.whole.min_s == 2e-3
-    assert len(store.series(0, 0, 1 << 60).t_ns) == 80
+    assert len(store.curves.series(0, 0, 1 << 60).t_ns) == 80
     first, second = store.snapshot(0).epochs
     assert (first.number, first.label, first.to_ns) == (0, "start", BEGIN_NS + NS_PER_S)
     assert (second.number, second.label, second.to_ns) == (1, "locked", None)
@@ -751,10 +758,10 @@ def test_whether_a_lock_holds_is_what_its_watcher_says():
     """The advice climbs from a lock that is said to hold, and from no other."""
     asked = []
     store = fold(*fake.two_rows(10))
-    store._analyst._ladder.update = lambda *_, is_held: asked.append(is_held)
+    store.verdicts._analyst._ladder.update = lambda *_, is_held: asked.append(is_held)
     for hold in (ClockHold.PENDING, ClockHold.LOCKED, ClockHold.NOT_HELD):
         store.apply([Clocks(store.last_ns, ClockState(hold=hold, locked_mhz=1410))])
-        store.analyse(store.last_ns)
+        store.verdicts.ask(store, store.last_ns)
 
     assert asked == [None, True, False]
 
@@ -791,15 +798,15 @@ def test_the_end_stops_the_clock_and_tells_why():
     snapshot = store.snapshot(BEGIN_NS + 99 * NS_PER_S)
 
     assert (snapshot.elapsed_s, snapshot.stop_reason, snapshot.complete) == (4.0, "SIGTERM", False)
-    assert store.has_ended
+    assert store.course.has_ended
 
 
 def test_a_worker_that_has_ended_is_not_a_session_that_has():
     """The worker's last word ends measuring; complete is only what was closed in order."""
     store = fold(fake.two_rows(5), fake.phase("ended", detail="max time 3 s"))
 
-    assert store.has_ended
-    assert store.stop_reason == "max time 3 s"
+    assert store.course.has_ended
+    assert store.course.stop_reason == "max time 3 s"
     assert not store.snapshot(0).complete
 
 
@@ -904,11 +911,11 @@ def test_a_change_of_level_is_told_with_its_size():
         records.append(Samples(i, 1, at_ns, [0], [0], [window], [1]))
     store.apply(records)
 
-    [(at_ns, label)] = store.changes(0, 0, 1 << 62)
+    [(at_ns, label)] = store.curves.changes(0, 0, 1 << 62)
 
     assert abs(at_ns - BEGIN_NS - 30 * NS_PER_S) < 2 * NS_PER_S
     assert label == "+5.0 %" or label in ("+4.9 %", "+5.1 %")
-    assert store.changes(7, 0, 1 << 62) == []
+    assert store.curves.changes(7, 0, 1 << 62) == []
 
 
 def test_figures_of_before_a_mark_are_kept_when_nothing_was_counted_after_it():
@@ -945,7 +952,7 @@ def test_a_few_starved_windows_are_kept_and_leave_the_spread_alone():
 
     assert row.rolling.std_s == pytest.approx(0, abs=1e-12)
     assert row.n_all == 100
-    store.analyse(store.last_ns)
+    store.verdicts.ask(store, store.last_ns)
     assert "10 starved" in store.snapshot(store.last_ns).rows[0].badges
 
 
@@ -1009,7 +1016,7 @@ def test_a_nominal_clock_is_no_evidence_that_the_clock_stands():
         store.apply([fake.reading(at_ns, sm_mhz=2600.0)])
         store.apply([Samples(i, 1, at_ns, [0], [0], [window], [1])])
         if i % 10 == 9:
-            store.analyse(at_ns)
+            store.verdicts.ask(store, at_ns)
 
     assert store.snapshot(store.last_ns).advice.verdict is Verdict.UNKNOWN
 

@@ -188,11 +188,11 @@ def test_time_goes_on_with_a_fresh_worker():
 
     async def main():
         async with running() as (app, controller, _):
-            controller.store.has_ended = True
+            controller.store.course.has_ended = True
             app.frame()
             assert app.presenter._ended_ns is not None
 
-            controller.store.has_ended = False
+            controller.store.course.has_ended = False
             app.frame()
             assert app.presenter._ended_ns is None
 

@@ -137,7 +137,7 @@ def test_two_modes_are_those_of_the_statistics() -> None:
     seen = RowAnalysis(bench=0, modes=Modes(500e-6, 560e-6, 0.3))
     told, shown = [], []
     for analysis in (seen, NOTHING, seen, NOTHING, NOTHING):
-        diagnosis.store.analysis = Analysis(rows={0: analysis})
+        diagnosis.store.verdicts.analysis = Analysis(rows={0: analysis})
         diagnosis.apply(block(rng, 300))
         told.append([(n.code, n.evidence.get("low_ns")) for n in diagnosis.look(1)])
         shown.append(diagnosis.store.rows[0].all_badges)

@@ -51,7 +51,7 @@ def run(argv: list[str]) -> int:
         to_stdout(partial(export.write, args.to, store, snapshot))
     else:
         export.write_file(Path(args.output), store, snapshot, args.to)
-    if not store.is_whole:
+    if not store.course.is_whole:
         for told in snapshot.told:
             if told.code in store_module.NOT_WHOLE:
                 say(f"usv-tui: {args.session}: {told.text}")

@@ -141,13 +141,15 @@ class Outcome:
     def _say_not_timed(self, session: "LiveSession") -> None:
         if session.fault is not None:
             return
+        from usv_tui.session import views
+
         store = session.store
         for item in store.refused:
             say(f"usv-tui: not timed: {plain.name(item.name)}: {plain.line(item.reason)}")
         if not session.has_samples:
-            say(f"usv-tui: nothing was timed{store.where_it_stands}")
+            say(f"usv-tui: nothing was timed{views.where_it_stands(store)}")
         elif store.unsampled:
-            why = store.stop_reason or "the run was ended"
+            why = store.course.stop_reason or "the run was ended"
             say(f"usv-tui: not timed: {', '.join(store.unsampled)} ({why})")
 
     def _say_no_result(self, error: Exception, kind: str = "result") -> int:

@@ -176,7 +176,7 @@ def _caveats(old: Side, new: Side) -> Iterator[str]:
         if one.get(key) and other.get(key) and one[key] != other[key]:
             yield f"{new.label}: {words} than {old.label}"
     for side in (old, new):
-        if any(not s.store.is_whole for s in side.sessions):
+        if any(not s.store.course.is_whole for s in side.sessions):
             yield f"{side.label} is damaged: a part of its samples is missing"
         elif any(not s.snapshot.complete for s in side.sessions):
             yield f"{side.label} is partial"

@@ -260,7 +260,7 @@ class LiveSession(ShownSession):
 
     def _go_on_sweeping(self, now_ns: int) -> None:
         sweep, desk = self.sweep, self.desk
-        if sweep is None or desk is None or sweep.is_over or self.store.has_ended:
+        if sweep is None or desk is None or sweep.is_over or self.store.course.has_ended:
             return
         self._take(list(sweep.look(self.store, desk, now_ns)))
         self._tell_headway(sweep.progress, now_ns)
@@ -283,9 +283,9 @@ class LiveSession(ShownSession):
 
     def _act(self, now_ns: int, *, is_final: bool = False) -> None:
         """Do what follows from the statistics' latest answer."""
-        if self.store.looks == self._looks and not is_final:
+        if self.store.verdicts.looks == self._looks and not is_final:
             return
-        self._looks = self.store.looks
+        self._looks = self.store.verdicts.looks
         with self.faults.around("the diagnosis"):
             rows = len(self.store.rows) if is_final else _ROWS_A_LOOK
             found = self._diagnosis.look(now_ns, watched(self.store, self._roofline), rows)
@@ -295,12 +295,12 @@ class LiveSession(ShownSession):
             for bench in self._placement.wanted(self.store):
                 self._source.command(Command("realloc", bench=bench))
         with self.faults.around("the advice"):
-            if self.desk is not None and not self.store.has_ended:
+            if self.desk is not None and not self.store.course.has_ended:
                 self.desk.is_starved = self.store.is_starved
-                self.desk.on_advice(self.store.advice)
+                self.desk.on_advice(self.store.verdicts.advice)
 
     def _look_at_goal(self, now_ns: int) -> None:
-        is_due = now_ns - self._goal_ns > NS_PER_S and self.store.phase == RunPhase.MEASURING
+        is_due = now_ns - self._goal_ns > NS_PER_S and self.store.course.phase == RunPhase.MEASURING
         if self.goal is None or self.outcome is not None or not is_due:
             return
         self._goal_ns = now_ns
@@ -310,7 +310,7 @@ class LiveSession(ShownSession):
             self._source.command(Command("stop", self.outcome.reason))
 
     def _tell_headway(self, words: str, now_ns: int) -> None:
-        if words != self.store.progress:
+        if words != self.store.course.headway:
             self._take([Headway(now_ns, words)])
 
     def _tell_watching(self, state: str, now_ns: int) -> None:
@@ -388,7 +388,7 @@ class LiveSession(ShownSession):
     @property
     def has_ended(self) -> bool:
         """True when the worker has said its last word."""
-        return self.store.has_ended
+        return self.store.course.has_ended
 
     @property
     def is_paused(self) -> bool:
@@ -428,7 +428,7 @@ class LiveSession(ShownSession):
 
     def _find_baseline(self, now_ns: int) -> None:
         wanted = self._wanted_baseline
-        if wanted is None or self.store.phase in (RunPhase.STARTING, RunPhase.IMPORTING):
+        if wanted is None or self.store.course.phase in (RunPhase.STARTING, RunPhase.IMPORTING):
             return
         self._wanted_baseline = None
         names = {row.info.name: bench for bench, row in self.store.rows.items()}
@@ -502,9 +502,9 @@ class LiveSession(ShownSession):
             with self.faults.around("the end"):
                 self.pump()
         finally:
-            complete = self.store.has_ended and self.fault is None and is_over and not reason
-            why = reason or self.store.stop_reason or "quit"
-            if not self.store.has_ended:
+            complete = self.store.course.has_ended and self.fault is None and is_over and not reason
+            why = reason or self.store.course.stop_reason or "quit"
+            if not self.store.course.has_ended:
                 self._take([Progress(self._time.now_ns(), RunPhase.ENDED, why)])
             if self.has_samples:
                 self._act(self._time.now_ns(), is_final=True)
@@ -520,7 +520,11 @@ class LiveSession(ShownSession):
 
     def _as_it_ended(self, why: str) -> str:
         """A target is not met where the last look, at all rounds at once, finds the control off."""
-        if self.outcome is None or not self.outcome.is_met or not self.store.analysis.untrusted:
+        if (
+            self.outcome is None
+            or not self.outcome.is_met
+            or not self.store.verdicts.analysis.untrusted
+        ):
             return why
         width = self.outcome.reason.removeprefix("target met: ")
         self.outcome = Outcome(f"{width}, {Block.CONTROL}, not met", is_met=False)
@@ -546,14 +550,14 @@ class LiveSession(ShownSession):
             return ExitCode.CLOCKS_NOT_RESTORED
         if self.fault is not None:
             return _named(self.fault.exit_code)
-        if self.store.fatal:
+        if self.store.course.fatal:
             return ExitCode.WORKER_LOST
         if self.journal_failure:
             return ExitCode.USAGE
         store = self.store
-        if store.script_exit is not None:
-            return _named(store.script_exit)
-        if store.failed or store.refused or store.unsampled or not self.has_samples:
+        if store.course.script_exit is not None:
+            return _named(store.course.script_exit)
+        if store.course.has_failed or store.refused or store.unsampled or not self.has_samples:
             return ExitCode.BENCH_FAILED
         if self.desk is not None and self.desk.unmet:
             return ExitCode.CLOCKS_REFUSED
@@ -565,7 +569,7 @@ class LiveSession(ShownSession):
     def is_inconclusive(self) -> bool:
         """True when a target was asked for and not met, or a control row differs."""
         unmet = self.goal is not None and not (self.outcome is not None and self.outcome.is_met)
-        return unmet or bool(self.store.analysis.untrusted)
+        return unmet or bool(self.store.verdicts.analysis.untrusted)
 
 
 def _named(code: int) -> int:

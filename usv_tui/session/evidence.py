@@ -29,7 +29,7 @@ def evidence_of(store: Store, row: RowStore, roofline: Roofline | None) -> RowEv
     """The newest windows of a row's epoch, with what the statistics say of all of them."""
     raw = row.raw(max(row.epoch_start, row.t_ns.n - KEEP))
     timer, calibrated = store.timer, row.calibrated
-    analysis = store.analysis.rows.get(row.info.bench)
+    analysis = store.verdicts.analysis.rows.get(row.info.bench)
     seen = RowEvidence(
         window_ns=raw.window_ns,
         inner=raw.inner.astype(np.int64),

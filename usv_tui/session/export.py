@@ -62,7 +62,7 @@ def as_dict(store: Store, snapshot: Snapshot) -> dict[str, Any]:
         ],
         "gaps": [
             {"from_s": _seconds(a, start_ns), "to_s": _seconds(b, start_ns), "reason": reason}
-            for a, b, reason in store.gaps(0, 1 << 62)
+            for a, b, reason in store.curves.gaps(0, 1 << 62)
         ],
         "versions": versions.as_data(snapshot),
         "sweep": sweep.as_data(store.steps(), _names(store)),
@@ -101,7 +101,11 @@ def sweep_text(store: Store, *, markdown: bool = False) -> str:
         return ""
     tops = {b: row.info.name for b, row in store.rows.items() if row.info.parent is None}
     found = sweep.render(store.steps(), tops, markdown=markdown)
-    why = "" if store.is_complete else f"\nNOT FINISHED: {store.stop_reason or 'it has no end'}"
+    why = (
+        ""
+        if store.course.is_complete
+        else f"\nNOT FINISHED: {store.course.stop_reason or 'it has no end'}"
+    )
     return found + why
 
 

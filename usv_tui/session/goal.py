@@ -57,11 +57,11 @@ class Goal:
             self._began_ns = now_ns
         elapsed_s = (now_ns - self._began_ns) / NS_PER_S
         rows = _ratios(store) if self._target.kind is TargetKind.RATIO else _medians(store, now_ns)
-        if not rows and self._target.kind is TargetKind.RATIO and store.analysis.rows:
+        if not rows and self._target.kind is TargetKind.RATIO and store.verdicts.analysis.rows:
             failed = sum(bool(row.error) for row in store.rows.values())
             why = f" ({failed} of {len(store.rows)} rows failed)" if failed else ""
             return Outcome(f"{self._name}: there is no pair to compare{why}", is_met=False)
-        is_off = bool(store.analysis.untrusted)
+        is_off = bool(store.verdicts.analysis.untrusted)
         stop = self._rule.update(rows, elapsed_s, is_off=is_off)
         self.progress = f"{self._name}: {self._where(stop, store)}"
         if not stop.is_done:
@@ -109,7 +109,7 @@ def _told_apart(reached: float, target: float, digits: int) -> bool:
 
 
 def _ratios(store: Store) -> list[Precision]:
-    controls = (found for b, found in store.analysis.rows.items() if _is_control(store, b))
+    controls = (found for b, found in store.verdicts.analysis.rows.items() if _is_control(store, b))
     # Until it is known whether the control differs, no target is met.
     is_control_short = any(found.ratio is not None and found.ratio.is_short for found in controls)
     return [
@@ -121,7 +121,7 @@ def _ratios(store: Store) -> list[Precision]:
             moves=found.ratio.moves,
             is_short=found.ratio.is_short or is_control_short,
         )
-        for bench, found in store.analysis.rows.items()
+        for bench, found in store.verdicts.analysis.rows.items()
         if found.ratio is not None
         and not _is_control(store, bench)
         and store.rows[bench].state not in (RowState.FAILED, RowState.OFF)
@@ -134,11 +134,11 @@ def _is_control(store: Store, bench: int) -> bool:
 
 def _medians(store: Store, now_ns: int) -> list[Precision]:
     rows = []
-    for bench, found in store.analysis.rows.items():
+    for bench, found in store.verdicts.analysis.rows.items():
         row = store.rows[bench]
         if row.info.parent is not None or row.state in (RowState.FAILED, RowState.OFF):
             continue
-        interval = store.settled_interval(bench, now_ns)
+        interval = store.verdicts.settled_interval(store.rows[bench], now_ns)
         rows.append(
             Precision(
                 bench,

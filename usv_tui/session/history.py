@@ -114,9 +114,9 @@ def _told(kept: Kept, session: Opened) -> Told:
 
 
 def _why_partial(session: Opened) -> str:
-    if not session.store.is_whole:
+    if not session.store.course.is_whole:
         return "damaged"
-    return "being written" if session.store.is_written else "partial"
+    return "being written" if session.store.course.is_written else "partial"
 
 
 def _commit(git: object) -> str:

@@ -30,7 +30,7 @@ _TAIL = MAX_WINDOW + MAX_WINDOW // 4
 """Raw samples of a row that are kept: the longest rolling window."""
 _LEAST_LOOKS = 120
 _LEAST_SAMPLES = 200_000
-_NOT_KEPT = ("_on_fault", "_spill", "archive", "is_written")
+_NOT_KEPT = ("_on_fault", "_spill", "archive")
 _MODULES = (
     *("usv_tui.model", "usv_tui.records", "usv_tui.stats.", "usv_tui.vendor.kinds"),
     *("usv_tui.telemetry.energy", "usv_tui.session."),
@@ -59,7 +59,7 @@ def program() -> str:
 
 def is_worth_it(store: Store) -> bool:
     """Folding it again would take long."""
-    return store.looks > _LEAST_LOOKS or store.samples > _LEAST_SAMPLES
+    return store.verdicts.looks > _LEAST_LOOKS or store.samples > _LEAST_SAMPLES
 
 
 def records_of(store: Store) -> list[AnyRecord]:

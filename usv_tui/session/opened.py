@@ -35,7 +35,7 @@ def open_session(path: Path) -> Opened:
         store = Store()
         store.archive = path.absolute()
         store.apply(journal.Reader(path).records())
-    store.is_written = journal.is_written(path)
+    store.course.is_written = journal.is_written(path)
     if not store.start_ns:
         raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")
     store.conclude()  # it may have been cut before its end

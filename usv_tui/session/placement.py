@@ -17,7 +17,7 @@ class PlacementAsk:
         if not self._is_open:
             return []
         found: list[int] = []
-        for bench, said in store.analysis.rows.items():
+        for bench, said in store.verdicts.analysis.rows.items():
             row, ratio = store.rows[bench], said.ratio
             if ratio is None or ratio.ratio is None or ratio.n < FEWEST_VALUES:
                 continue

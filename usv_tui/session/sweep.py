@@ -103,10 +103,10 @@ class Sweep:
         if clocks.is_busy:
             return []
         if not state.can_lock:
-            if state.reason or store.has_ended:
+            if state.reason or store.course.has_ended:
                 self._give_up(state.reason or "nothing is known of the clocks")
             return []
-        if store.phase != RunPhase.MEASURING:
+        if store.course.phase != RunPhase.MEASURING:
             return []
         try:
             steps = clocks_of(self.plan, state.supported_mhz)

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from usv_tui.model import CacheMode, RunConfig
+from usv_tui import plain
+from usv_tui.model import CacheMode, RowState, RunConfig
 from usv_tui.records import Chosen
 from usv_tui.session.row_store import RowStore
 from usv_tui.session.snapshot import DuetView, RowView, Snapshot
@@ -22,7 +23,7 @@ _RATE_NS = 2 * NS_PER_S
 def snapshot(store: "Store", now_ns: int) -> Snapshot:
     """Everything a front end shows, now."""
     start = store.start
-    end_ns = store.end.at_ns if store.end is not None else now_ns
+    end_ns = store.course.end.at_ns if store.course.end is not None else now_ns
     config = start.config if start else RunConfig()
     if store.chosen is not None:
         config = _with_device(config, store.chosen)
@@ -40,8 +41,8 @@ def snapshot(store: "Store", now_ns: int) -> Snapshot:
         telemetry_state=_telemetry_words(store),
         clocks=store.clocks,
         clocks_during=store.clocks_during,
-        phase=store.phase,
-        phase_detail=store.phase_detail,
+        phase=store.course.phase,
+        phase_detail=store.course.detail,
         pace=store.pace or config.pace,
         elapsed_s=max(0, end_ns - store.start_ns) / NS_PER_S if start else 0.0,
         rounds=store.rounds,
@@ -52,9 +53,9 @@ def snapshot(store: "Store", now_ns: int) -> Snapshot:
         ghosts=store.ghosts.source,
         duet=_duet(store),
         baseline=store.baseline,
-        advice=store.advice,
-        untrusted=store.analysis.untrusted,
-        solo_low_mhz=dict(store.analysis.solo_low_mhz),
+        advice=store.verdicts.advice,
+        untrusted=store.verdicts.analysis.untrusted,
+        solo_low_mhz=dict(store.verdicts.analysis.solo_low_mhz),
         log=tuple(store.log.lines),
         log_total=store.log.total,
         told=store.log.notes.told,
@@ -62,9 +63,9 @@ def snapshot(store: "Store", now_ns: int) -> Snapshot:
         neighbours=store.log.notes.neighbours,
         epochs=tuple(store.epochs),
         skipped=tuple(store.skipped),
-        progress=store.progress,
-        stop_reason=store.stop_reason,
-        complete=store.is_complete,
+        progress=store.course.headway,
+        stop_reason=store.course.stop_reason,
+        complete=store.course.is_complete,
         banner=_banner(store),
     )
 
@@ -86,13 +87,25 @@ def _duet(store: "Store") -> DuetView | None:
     )
 
 
+def where_it_stands(store: "Store") -> str:
+    """Why it ended before the first sample, and what the worker was at."""
+    busy = [
+        f"{plain.name(row.info.name)} {row.state}"
+        for row in store.rows.values()
+        if row.state in (RowState.PREPARING, RowState.COMPILING)
+    ]
+    at = ", ".join(busy) or store.course.last_phase
+    why = store.course.stop_reason or "the run was ended"
+    return f": {why} (while {at}{', which had not returned' if busy else ''})"
+
+
 def _banner(store: "Store") -> str:
     """The worst of what a user must not overlook."""
-    if store.fatal or store.fault:
-        return store.fatal or store.fault
-    if store.analysis.untrusted:
+    if store.course.fatal or store.course.fault:
+        return store.course.fatal or store.course.fault
+    if store.verdicts.analysis.untrusted:
         return "the control row differs from its baseline: no ratio of this run can be trusted"
-    return store.distortion
+    return store.course.distortion
 
 
 def _telemetry_words(store: "Store") -> str:
@@ -100,7 +113,7 @@ def _telemetry_words(store: "Store") -> str:
         return store.watching
     if store.telemetry_columns.t_ns.n:
         return ""
-    return "no readings" if store.has_ended else "not read yet"
+    return "no readings" if store.course.has_ended else "not read yet"
 
 
 def _sample_rate(store: "Store", now_ns: int) -> float:

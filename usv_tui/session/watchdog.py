@@ -47,7 +47,7 @@ class Watchdog:
 
     def look(self, now_ns: int, *, is_paused: bool, is_due: bool) -> list[AnyRecord]:
         """What there is to say; `is_due` when the run has its goal."""
-        phase = self._store.phase
+        phase = self._store.course.phase
         if phase in AT_WORK and not is_paused:
             return self._at_hang(now_ns) + self._at_overdue(now_ns, is_due=is_due)
         records = self._back(now_ns)
@@ -91,7 +91,7 @@ class Watchdog:
     # -- before measuring
 
     def _at_import(self, now_ns: int, quiet_ns: int) -> list[AnyRecord]:
-        detail = self._store.phase_detail
+        detail = self._store.course.detail
         is_device = detail.startswith("the timer")
         what = detail if is_device else f"the import of {detail}"
         records: list[AnyRecord] = []

@@ -89,7 +89,7 @@ class Presenter:
     @property
     def has_ended(self) -> bool:
         """True when nothing more will be measured."""
-        return self.snapshot.phase == RunPhase.ENDED or self._controller.store.has_ended
+        return self.snapshot.phase == RunPhase.ENDED or self._controller.store.course.has_ended
 
     def refresh(self, now_ns: int) -> None:
         """Take a new snapshot."""
@@ -461,7 +461,7 @@ class Presenter:
         scene, axis, row = self.scene(now_ns), self.live.axis, self.view.selected_row(self.shown)
         if axis is None or row is None:
             return
-        series = scene.store.series(row.bench, axis.from_ns, axis.to_ns, 100_000)
+        series = scene.store.curves.series(row.bench, axis.from_ns, axis.to_ns, 100_000)
         t_ns, values, middle = _outliers(series.t_ns, series.seconds, ~series.excluded)
         here = self.view.cursor_ns if self.view.cursor_ns is not None else axis.to_ns
         reach = 2 * axis.step_ns

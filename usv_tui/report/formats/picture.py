@@ -47,7 +47,7 @@ def lines(session: Opened) -> Iterator[Line]:
     store, unit = session.store, unit_of(session)
     number = 0
     for view in session.rows:
-        bins = store.bins(view.bench, 0, store.last_ns + 1)
+        bins = store.curves.bins(view.bench, 0, store.last_ns + 1)
         if not len(bins.t_ns):
             continue
         step = -(-len(bins.t_ns) // MOST_BINS)
@@ -78,7 +78,7 @@ def strips(session: Opened) -> Iterator[Strip]:
         ("temp_c", "temperature °C", 1.0),
         ("power_mw", "power W", 1e-3),
     ):
-        t_ns, values = store.telemetry(field, 0, store.last_ns + 1)
+        t_ns, values = store.curves.telemetry(field, 0, store.last_ns + 1)
         good = np.isfinite(values)
         if good.any():
             t_s = (t_ns[good] - store.start_ns) / 1e9
@@ -88,5 +88,5 @@ def strips(session: Opened) -> Iterator[Strip]:
 def marks(session: Opened) -> Iterator[tuple[float, str]]:
     """Marks, locks and other beginnings of an epoch, in seconds since the start."""
     store = session.store
-    for at_ns, label in store.marks(0, store.last_ns + 1):
+    for at_ns, label in store.curves.marks(0, store.last_ns + 1):
         yield (at_ns - store.start_ns) / 1e9, plain.name(label)

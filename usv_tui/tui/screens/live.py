@@ -224,6 +224,6 @@ def _cursor_title(scene: Scene, axis: TimeAxis, width: int) -> Strip:
 
 def _held_value(scene: Scene, field: str, at_ns: int) -> float | None:
     """The last value read before a moment, if it is not too old."""
-    t_ns, values = scene.store.telemetry(field, at_ns - HOLD_NS, at_ns + 1)
+    t_ns, values = scene.store.curves.telemetry(field, at_ns - HOLD_NS, at_ns + 1)
     known = [v for v in values.tolist()[-20:] if is_usable(v)] if len(t_ns) else []
     return known[-1] if known else None

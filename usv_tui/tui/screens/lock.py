@@ -201,7 +201,9 @@ class LockDialog:
             return []
         out: list[text.Run] = []
         begun = [
-            s.from_ns for s in scene.store.limits(0, scene.now_ns + 1) if s.kind == LOCK_STRETCH
+            s.from_ns
+            for s in scene.store.curves.limits(0, scene.now_ns + 1)
+            if s.kind == LOCK_STRETCH
         ]
         if clocks.hold is ClockHold.PENDING and begun:
             done = min(1.0, max(0, scene.now_ns - begun[-1]) / WINDOW_NS)

@@ -100,8 +100,8 @@ def _plots(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
 def _pairs(scene: Scene, row: RowView) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Times of the shown stretch with the clock read nearest to each."""
     axis = scene.axis(RESOLUTION)
-    series = scene.store.series(row.bench, axis.from_ns, axis.to_ns, POINTS)
-    clock_ns, clock = scene.store.telemetry("sm_mhz", axis.from_ns, axis.to_ns)
+    series = scene.store.curves.series(row.bench, axis.from_ns, axis.to_ns, POINTS)
+    clock_ns, clock = scene.store.curves.telemetry("sm_mhz", axis.from_ns, axis.to_ns)
     known = np.isfinite(clock)
     clock_ns, clock = clock_ns[known], clock[known]
     fine = np.isfinite(series.seconds) & ~series.excluded

@@ -124,7 +124,7 @@ class Chart:
         scale: Scale,
         picture: Picture,
     ) -> None:
-        bins = scene.store.bins(row.bench, axis.from_ns, axis.to_ns)
+        bins = scene.store.curves.bins(row.bench, axis.from_ns, axis.to_ns)
         key = (row.bench, scene.view.span_s)
         before = self._manners.get(key, "")
         # What it was drawn as it stays, until it is clearly the other: a chart has one style.
@@ -132,7 +132,7 @@ class Chart:
             self._manners[key] = "range"
             _draw_bins(scene, bins, axis, raster, scale, picture)
             return
-        series = scene.store.series(row.bench, axis.from_ns, axis.to_ns, 4 * LIMIT)
+        series = scene.store.curves.series(row.bench, axis.from_ns, axis.to_ns, 4 * LIMIT)
         picture.crowded = CROWDED * (KEPT if before == "shades" else 1)
         _draw_samples(scene, _usable(series), axis, raster, scale, picture)
         self._manners[key] = "shades" if picture.is_shaded else "dots"
@@ -260,7 +260,7 @@ def _draw_line(
     """The median, broken where nothing was measured."""
     usual = float(np.median(np.diff(x))) if len(x) > 1 else 1.0
     broken = np.diff(x) > max(6.0, 3 * usual)
-    for gap in scene.store.gaps(axis.from_ns, axis.to_ns):
+    for gap in scene.store.curves.gaps(axis.from_ns, axis.to_ns):
         first = (gap[0] - axis.from_ns) / axis.step_ns
         last = (gap[1] - axis.from_ns) / axis.step_ns
         broken |= (x[:-1] <= last) & (x[1:] >= first)
@@ -311,8 +311,8 @@ def _draw_bins(
 def _draw_times(scene: Scene, axis: TimeAxis, raster: Raster) -> None:
     """Marks, gaps and the cursor as vertical lines where the plot is empty."""
     glyphs = scene.look.glyphs
-    moments = [at for at, _ in scene.store.marks(axis.from_ns, axis.to_ns)]
-    for gap in scene.store.gaps(axis.from_ns, axis.to_ns):
+    moments = [at for at, _ in scene.store.curves.marks(axis.from_ns, axis.to_ns)]
+    for gap in scene.store.curves.gaps(axis.from_ns, axis.to_ns):
         moments.extend(gap[:2])
     for at in moments:
         _draw_vertical(raster, axis.cell_of(at), ord(glyphs.mark), _DIM)
@@ -417,7 +417,7 @@ def time_axis(scene: Scene, axis: TimeAxis, width: int) -> Strip:
     now = "end" if is_ended else "frozen" if scene.is_frozen else "now"
     _place(cells, room - len(now), now)
     _place(cells, 0, f"-{span_text(axis.span_s)}")
-    for at, label in scene.store.marks(axis.from_ns, axis.to_ns):
+    for at, label in scene.store.curves.marks(axis.from_ns, axis.to_ns):
         cell = axis.cell_of(at)
         words = look.text(label)
         before = scene.row.before_lock if scene.row is not None else None
@@ -428,9 +428,9 @@ def time_axis(scene: Scene, axis: TimeAxis, width: int) -> Strip:
             _place(cells, cell - len(words), f"{words}{look.glyphs.pointer}")
     row = scene.row
     if row is not None:
-        for at, label in scene.store.changes(row.bench, axis.from_ns, axis.to_ns):
+        for at, label in scene.store.curves.changes(row.bench, axis.from_ns, axis.to_ns):
             _place(cells, axis.cell_of(at), f"{look.glyphs.pointer}step {look.own(label)}")
-    for gap in scene.store.gaps(axis.from_ns, axis.to_ns):
+    for gap in scene.store.curves.gaps(axis.from_ns, axis.to_ns):
         first, last = max(0, axis.cell_of(gap[0])), axis.cell_of(gap[1])
         if last - first >= 6:
             _place(cells, first + (last - first - 6) // 2, "paused")
@@ -456,7 +456,7 @@ def value_at(scene: Scene, axis: TimeAxis, at_ns: int) -> float | None:
     if row is None:
         return None
     reach = 2 * axis.step_ns
-    series = scene.store.series(row.bench, at_ns - reach, at_ns + reach + 1, LIMIT)
+    series = scene.store.curves.series(row.bench, at_ns - reach, at_ns + reach + 1, LIMIT)
     fine = np.isfinite(series.seconds)
     if not fine.any():
         return None

@@ -18,13 +18,13 @@ _MEANT = (lane.PAUSE, lane.LOCK)
 def lines_wanted(scene: Scene) -> int:
     """None before anything was held back; one for what slows, one for what is meant."""
     start_ns, now_ns = scene.snapshot.start_ns, scene.now_ns
-    kinds = {stretch.kind for stretch in scene.store.limits(start_ns, now_ns + 1)}
+    kinds = {stretch.kind for stretch in scene.store.curves.limits(start_ns, now_ns + 1)}
     return sum(not kinds.isdisjoint(of) for of in (_SLOWING, _MEANT))
 
 
 def lines(scene: Scene, axis: TimeAxis, width: int, height: int) -> list[Strip]:
     """So many lines; on a single one what slows goes before what is meant."""
-    found = scene.store.limits(axis.from_ns, axis.to_ns)
+    found = scene.store.curves.limits(axis.from_ns, axis.to_ns)
     groups = [(*_MEANT, *_SLOWING)] if height == 1 else [_SLOWING, _MEANT]
     drawn = [_line(scene, axis, found, kinds, width) for kinds in groups]
     return text.exactly(drawn, width, height, scene.look.base)

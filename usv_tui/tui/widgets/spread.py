@@ -38,7 +38,7 @@ def lines(scene: Scene, width: int, height: int) -> list[Strip]:
 def _last_window(scene: Scene, row: RowView) -> FloatArray:
     snapshot = scene.snapshot
     axis = scene.axis(RESOLUTION)
-    series = scene.store.series(row.bench, axis.from_ns, axis.to_ns, 10_000)
+    series = scene.store.curves.series(row.bench, axis.from_ns, axis.to_ns, 10_000)
     fine = np.isfinite(series.seconds) & ~series.excluded
     return series.seconds[fine][-snapshot.window :]
 

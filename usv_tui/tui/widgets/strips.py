@@ -88,7 +88,7 @@ def drawn(scene: Scene) -> list[Quantity]:
 
 def _was_seen(quantity: Quantity, scene: Scene) -> bool:
     axis = scene.axis(2)
-    _, values = scene.store.telemetry(quantity.field, axis.from_ns, axis.to_ns)
+    _, values = scene.store.curves.telemetry(quantity.field, axis.from_ns, axis.to_ns)
     return bool(np.isfinite(values).any())
 
 
@@ -161,7 +161,7 @@ class Strips:
             key, Scale(least=quantity.least, least_part=quantity.least_part)
         )
         raster = Raster(max(1, width - GUTTER), height)
-        t_ns, values = scene.store.telemetry(quantity.field, axis.from_ns, axis.to_ns)
+        t_ns, values = scene.store.curves.telemetry(quantity.field, axis.from_ns, axis.to_ns)
         values = values * quantity.factor
         fine = np.isfinite(values)
         limit = limit_of(quantity, scene.snapshot)
