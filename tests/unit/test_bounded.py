@@ -18,7 +18,7 @@ from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS, MS, NS_PER_S
 from usv_tui.model import Reading
 from usv_tui.records import SCHEMA, AnyRecord, End, Mark, Samples, Telemetry, Window
-from usv_tui.session import export, image, raw, samples
+from usv_tui.session import export, image, raw, samples, verdicts
 from usv_tui.session import store as store_module
 from usv_tui.session.journal import Journal
 from usv_tui.session.opened import open_session
@@ -293,10 +293,8 @@ def test_memory_is_flat_once_there_is_no_more_room(tmp_path, monkeypatch):
     monkeypatch.setattr(store_module, "_LEAST_ROOM", 500)
     for name, most in (("_MOST_BINS", 300), ("_MOST_READINGS", 400), ("_MOST_THINNED", 200)):
         monkeypatch.setattr(f"usv_tui.session.columns.{name}", most)
-    monkeypatch.setattr(
-        store_module, "_SLOWEST_NS", 1 << 60
-    )  # the statistics have their own bounds
-    monkeypatch.setattr(store_module, "_SLOWER", 1)
+    monkeypatch.setattr(verdicts, "_SLOWEST_NS", 1 << 60)  # the statistics have their own bounds
+    monkeypatch.setattr(verdicts, "_SLOWER", 1)
     rng = np.random.default_rng(4)
     store, journal = Store(room=0), Journal(tmp_path / "s.usv", 1 << 20)
     head = [fake.start(), fake.row(0, "a"), fake.row(1, "b"), fake.phase("measuring")]

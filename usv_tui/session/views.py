@@ -74,7 +74,7 @@ def _duet(store: "Store") -> DuetView | None:
     duet = store.duet
     if len(duet.versions) < 2:
         return None
-    base, head = duet.versions[0], duet.versions[max(duet.versions)]
+    base, head = duet.versions[min(duet.versions)], duet.versions[max(duet.versions)]
     last = duet.ended[-1] if duet.ended else None
     return DuetView(
         (base.label, head.label),

@@ -98,7 +98,7 @@ def of_clipped(x: FloatArray, factor: float | None = None) -> LongRun:
     variance = float(x @ x) / max(n - 1, 1)
     factor = spread_factor(x) if factor is None else factor
     spread = variance * factor * _caution(n) / n
-    n_eff = n / factor
+    n_eff = n / factor if factor > 0 else float(n)
     if n < 2 * STRETCHES or variance <= 0:
         return LongRun(mean, spread, 0.0, n_eff, 1.0, 0.0)
     size = n // STRETCHES
