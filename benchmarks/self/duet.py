@@ -154,7 +154,7 @@ def own_cost() -> None:
         common = ["--headless", "--device", "cpu", "--no-save", "--json", "out.json"]
         pairs = []
         for _ in range(TURNS):  # in turn, since the machine is not the same all the time
-            both = _json(root, "ab", "one.py", "two.py", "--launches", "1", *common)
+            both = _json(root, "ab", "one.py", "two.py", "--launches", "2", *common)
             pairs.append((both, _json(root, "one.py", "--isolate", "--max-time", "4", *common)))
     costs = [both["versions"]["handover_ns"] for both, _ in pairs]
     shares = [both["versions"]["handover_share"] for both, _ in pairs]

@@ -141,13 +141,12 @@ class Turns:
         part: DuetPart,
         line: Line,
         now_ns: Callable[[], int],
-        flush: Callable[[], object] = lambda: None,
     ) -> None:
-        """`flush` brings out all that was said, before the other one speaks."""
+        """What was said stays until the next turn: telling it would cost the handover."""
         self.part = part
         self.poll: Callable[[], bool] = lambda: True
         """Hears the user; False when there is nothing to wait for any more."""
-        self._line, self._now_ns, self._flush = line, now_ns, flush
+        self._line, self._now_ns = line, now_ns
         self._base, self._rounds = 0, 1
         self._number = -1
         """The turn that is mine, or was last."""
@@ -204,7 +203,7 @@ class Turns:
     def ready(self, calls: dict[str, list[int]], next_round: int, round_ns: float) -> None:
         """All is warm: version 0 hands the device on; version 1 begins the first turn."""
         if self.part.side == 0:
-            self._give(Token("prepare", base=next_round, calls=calls))
+            self._line.give(Token("prepare", base=next_round, calls=calls))
             return
         self._base = max(next_round, self._heard_round)
         cost_ns = self._try()
@@ -219,7 +218,7 @@ class Turns:
         if token is None:
             self.poll()
         elif token.kind == "ping":
-            self._give(Token("pong", sent_ns=token.sent_ns))
+            self._line.give(Token("pong", sent_ns=token.sent_ns))
         elif token.kind == "end":
             self.is_over = True
         elif token.kind == "go":
@@ -237,7 +236,7 @@ class Turns:
         number = self._number + 1
         if number % (2 * BLOCK_PAIRS) == 0 and self._is_enough(number // 2):
             self.is_over, self._is_mine = True, False
-            self._give(Token("end"))
+            self._line.give(Token("end"))
             return
         self._go_on(number)
 
@@ -272,15 +271,11 @@ class Turns:
             now_ns = self._now_ns()
             self._began_ns = self._began_ns or now_ns
             self._is_mine = False
-            self._give(Token("go", number, now_ns, self._base, self._rounds))
+            self._line.give(Token("go", number, now_ns, self._base, self._rounds))
 
     def _begin(self, number: int) -> None:
         self._began_ns = self._began_ns or self._now_ns()
         self._number, self.left, self._is_mine = number, self._rounds, True
-
-    def _give(self, token: Token) -> None:
-        self._flush()
-        self._line.give(token)
 
     def _try(self) -> float:
         """What handing over costs, by the slower of a few tries: half of there and back."""

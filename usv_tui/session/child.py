@@ -152,7 +152,7 @@ def main() -> int:
     if request.duet is not None:
         take_fd, give_fd = map(int, ends.split(","))
         line = Line(take_fd, give_fd)
-        turns = Turns(request.duet, line, MonotonicTime.now_ns, sender.flush)
+        turns = Turns(request.duet, line, MonotonicTime.now_ns)
     prepared = None
     card = os.environ.pop("USV_TUI_CARD", "")
     if card:
