@@ -1,13 +1,20 @@
 """Scripts of other people, run in this process against a loop that only keeps what it is asked."""
 
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from usv_tui.engine.guest import GuestRunner
 from usv_tui.foreign.calls import Answer, Call, Stopped
 from usv_tui.foreign.host import Ending, Host
 from usv_tui.foreign.surroundings import Surroundings
+from usv_tui.model import RunConfig, Suite
+from usv_tui.records import AnyRecord
+from usv_tui.timers.wall import WallTimer
+from usv_tui.timesource import NS_PER_S, ManualTime
 
 
 class KeptLoop:
@@ -76,3 +83,39 @@ def run_script(
         for module in set(sys.modules) - modules:
             if module.startswith(("triton", "flashinfer", "tritonbench", "beside")):
                 del sys.modules[module]
+
+
+class KnownDevice:
+    """Virtual time, which a script's calls of `take(seconds)` let pass."""
+
+    def __init__(self) -> None:
+        self.time = ManualTime(NS_PER_S)
+        self.source = ""
+
+    def now_s(self) -> float:
+        """Its clock."""
+        return self.time.now_ns() / NS_PER_S
+
+    def take(self, seconds: float) -> None:
+        """Work for so long."""
+        self.time.advance(round(seconds * NS_PER_S))
+
+
+def measured(folder: Path, device: KnownDevice) -> list[AnyRecord]:
+    """What the loop itself says of a script that finds the device in `beside_device`."""
+    path = folder / "script.py"
+    path.write_text(textwrap.dedent(device.source))
+    module = ModuleType("beside_device")
+    vars(module)["take"] = device.take
+    sys.modules["beside_device"] = module
+    records: list[AnyRecord] = []
+    runner = GuestRunner(
+        Suite("script.py", ()),
+        RunConfig(device="cpu", warmup_max_s=0.1),
+        WallTimer(clock=device.time.now_ns),
+        records.append,
+        time_source=device.time,
+    )
+    ending = runner.run_script(lambda _: Host(runner, path).run(), "script.py")
+    assert (ending.code, ending.said) == (0, "")
+    return records

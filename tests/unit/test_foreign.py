@@ -14,7 +14,10 @@ torch = pytest.importorskip("torch")
 
 
 def _run(tmp_path, source, *arguments, loop=None):
-    return run_script(tmp_path, textwrap.dedent(source), *arguments, loop=loop)
+    """Its own assertions hold."""
+    ending, loop = run_script(tmp_path, textwrap.dedent(source), *arguments, loop=loop)
+    assert "AssertionError" not in ending.said, ending
+    return ending, loop
 
 
 def test_measurements_of_one_label_are_timed_together_when_they_are_read(tmp_path, capsys):
@@ -336,3 +339,36 @@ def test_calls_of_usv_are_interleaved(tmp_path):
     )
     assert loop.groups == [["a", "b"], ["<lambda>"], ["good"]]
     assert loop.why["<lambda>"] == ""
+
+
+def test_the_scripts_medians_are_those_of_the_script_alone(tmp_path, monkeypatch):
+    """On a device of known times, whatever number of calls torch puts into a block."""
+    import timeit
+
+    from tests.fakes.scripts import KnownDevice, measured
+
+    device = KnownDevice()
+    monkeypatch.setattr(timeit, "default_timer", device.now_s)
+    device.source = """
+        from torch.utils.benchmark import Timer
+        from beside_device import take
+        timers = [
+            Timer("take(s)", globals={"take": take, "s": s}, label="l", env=env, description=str(s))
+            for env in "ab"
+            for s in (1e-6, 3e-5, 1e-3, 0.04)
+        ]
+        alone = Timer.blocked_autorange.__wrapped__
+        for timer in timers * 2:
+            wanted = alone(timer, min_run_time=0.05).median
+            found = timer.blocked_autorange(min_run_time=0.05)
+            assert abs(found.median / wanted - 1) < 0.001, (found, wanted)
+            assert abs(timer.timeit(20).mean / wanted - 1) < 0.001
+        """
+    records = measured(tmp_path, device)
+    from usv_tui.records import Bench, Samples
+
+    assert len([r for r in records if isinstance(r, Bench)]) == 32
+    names = {r.info.bench: r.info.params["description"] for r in records if isinstance(r, Bench)}
+    for record in (r for r in records if isinstance(r, Samples)):
+        for bench, ns, calls in zip(record.bench, record.window_ns, record.inners(), strict=True):
+            assert ns / calls / 1e9 == pytest.approx(float(names[bench]), rel=1e-3)

@@ -3,16 +3,12 @@
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.fakes.scripts import KeptLoop, run_script
-from usv_tui.engine.guest import GuestRunner
-from usv_tui.foreign.host import Host
-from usv_tui.model import RunConfig, Suite
+from tests.fakes.scripts import KeptLoop, KnownDevice, measured, run_script
 from usv_tui.records import BenchError, Mark, Noted, Samples
-from usv_tui.timers.wall import WallTimer
-from usv_tui.timesource import NS_PER_S, ManualTime
 
 LIBRARIES = Path(__file__).parents[1] / "fakes" / "libraries"
 REPORT = """
@@ -45,7 +41,9 @@ def _run(tmp_path, source, loop=None):
 
 def _report(tmp_path, body, loop=None):
     body = textwrap.indent(textwrap.dedent(body), "    ").strip()
-    return run_script(tmp_path, REPORT.replace("{body}", body), loop=loop)
+    ending, loop = run_script(tmp_path, REPORT.replace("{body}", body), loop=loop)
+    assert "AssertionError" not in ending.said, ending
+    return ending, loop
 
 
 def test_the_providers_of_one_x_are_timed_together_and_the_table_holds_that(tmp_path, capsys):
@@ -207,7 +205,7 @@ def test_gradients_are_cleared_before_each_window(tmp_path):
 
 DROOP = """
 import triton
-from beside_device import work
+from beside_device import take
 
 @triton.testing.perf_report(
     triton.testing.Benchmark(
@@ -216,64 +214,41 @@ from beside_device import work
     )
 )
 def report(n, who):
-    return triton.testing.do_bench(lambda: work(), rep=2000, return_mode="median")
+    return triton.testing.do_bench(lambda: take(1e-3), rep=2000, return_mode="median")
 
 report.run()
 """
 
 
-class _Droop:
+class _Droop(KnownDevice):
     """A device whose calls take 15 % longer at the end of its first four seconds of work."""
 
+    busy_s = 0.0
+
     def __init__(self) -> None:
-        self.time = ManualTime(NS_PER_S)
-        self.busy_s = 0.0
+        super().__init__()
+        self.source = DROOP
 
-    def work(self) -> None:
-        share = min(1.0, self.busy_s / 4.0)
-        seconds = 1e-3 * (1 + 0.15 * share)
+    def take(self, seconds: float) -> None:
+        seconds *= 1 + 0.15 * min(1.0, self.busy_s / 4.0)
         self.busy_s += seconds
-        self.time.advance(round(seconds * NS_PER_S))
-
-
-def _device(tmp_path):
-    device = _Droop()
-    (tmp_path / "script.py").write_text(DROOP)
-    module = type(sys)("beside_device")
-    module.work = device.work
-    sys.modules["beside_device"] = module
-    return device
-
-
-def _measured(tmp_path, device, script=DROOP):
-    """What the loop itself says of a script on a device."""
-    (tmp_path / "script.py").write_text(script)
-    records = []
-    runner = GuestRunner(
-        Suite("script.py", ()),
-        RunConfig(device="cpu", warmup_max_s=0.1),
-        WallTimer(clock=device.time.now_ns),
-        records.append,
-        time_source=device.time,
-    )
-    ending = runner.run_script(lambda _: Host(runner, tmp_path / "script.py").run(), "script.py")
-    assert (ending.code, ending.said) == (0, "")
-    return records
+        super().take(seconds)
 
 
 def test_two_equal_providers_agree_while_the_clock_droops(tmp_path, monkeypatch):
     """The script by itself has them more than 5 % apart, here they are within half a percent."""
     import triton.testing
 
-    device = _device(tmp_path)
-    triton.testing.CLOCK[0] = lambda: device.time.now_ns() / NS_PER_S
+    device = _Droop()
+    triton.testing.CLOCK[0] = device.now_s
+    monkeypatch.setitem(sys.modules, "beside_device", SimpleNamespace(take=device.take))
     exec(compile(DROOP, "script.py", "exec"), {"__name__": "__main__"})
     ((_, (first, second)),) = triton.testing.TABLES
     assert second / first - 1 > 0.05
 
     triton.testing.TABLES.clear()
-    device = _device(tmp_path)
-    records = _measured(tmp_path, device)
+    device = _Droop()
+    records = measured(tmp_path, device)
     assert not [record for record in records if isinstance(record, BenchError)]
     ((_, (first, second)),) = triton.testing.TABLES
     assert abs(second / first - 1) < 0.005
@@ -286,11 +261,12 @@ def test_a_call_that_takes_other_than_where_it_was_made_keeps_its_time_in_place(
     import triton.testing
 
     triton.testing.TABLES.clear()
-    script = DROOP.replace("work()", "[work() for _ in range(calls[0])]").replace(
+    script = DROOP.replace("take(1e-3)", "[take(1e-3) for _ in range(calls[0])]").replace(
         "    return", '    calls[0] = 1 if who == "a" else 3\n    return'
     )
-    device = _device(tmp_path)
-    records = _measured(tmp_path, device, script.replace("@triton", "calls = [1]\n\n@triton"))
+    device = _Droop()
+    device.source = script.replace("@triton", "calls = [1]\n\n@triton")
+    records = measured(tmp_path, device)
     ((_, (first, second)),) = triton.testing.TABLES
     assert 2.4 < second / first < 3.6
     notices = [r.notice for r in records if isinstance(r, Noted)]

@@ -365,11 +365,13 @@ class GuestRunner(Runner):
 
 
 def _agree(beside: Sequence[float], place: Sequence[float]) -> bool:
-    """Within a factor, or within what the windows in place themselves span."""
+    """Within a factor, or within what the windows of either themselves span."""
     one, other = statistics.median(beside), statistics.median(place)
     if max(one, other) <= AGREEMENT * min(one, other):
         return True
-    return min(place) / _SPAN <= one <= max(place) * _SPAN
+    ordered = sorted(beside)
+    low, high = ordered[len(ordered) // 20], ordered[-1 - len(ordered) // 20]
+    return low <= max(place) * _SPAN and min(place) <= high * _SPAN
 
 
 @contextlib.contextmanager
