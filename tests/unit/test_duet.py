@@ -1,5 +1,6 @@
 """Two versions as one session: launches, lost rows, checks, and the fold; in virtual time."""
 
+import io
 import itertools
 import time
 
@@ -25,7 +26,7 @@ from usv_tui.records import (
     encode,
 )
 from usv_tui.report import table
-from usv_tui.session import export
+from usv_tui.session import export, samples
 from usv_tui.session.live import Loss
 from usv_tui.session.store import Store
 
@@ -109,6 +110,18 @@ def test_everything_that_is_shown_is_a_fold_of_the_records(slower):
     assert len(row["versus"]["launches"]) == row["launches"] == 5
     assert row["versus"]["corrected"]["p"] >= row["versus"]["raw"]["p"]
     assert data["versions"]["correction"] == "holm"
+
+
+def test_every_sample_bears_its_version_and_its_launch(slower):
+    """In frames and CSV: warm-up is of the launch that it precedes."""
+    store = stored(slower)
+    columns = samples.columns(store)
+    found = set(zip(columns["version"], columns["launch"].tolist(), strict=True))
+    assert found == {(label, number) for label in LABELS for number in range(1, 6)}
+    out = io.StringIO()
+    export.write_csv(store, out)
+    head = out.getvalue().splitlines()[0].split(",")
+    assert {"version", "launch"} <= set(head)
 
 
 def test_more_launches_are_made_only_while_an_interval_is_wide():

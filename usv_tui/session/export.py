@@ -280,6 +280,7 @@ def write_csv(store: Store, out: IO[str]) -> None:
     head = [
         *("name", "round", "t_s", "seconds", "window_ns", "inner", "host_ns", "flags"),
         *(*samples.SENSORS, "telemetry_age_s", "sm_source"),
+        *(samples.OF_VERSIONS if store.duet.is_duet else ()),
         *parameters,
     ]
     writer.writerow([plain.cell(name) for name in head])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from usv_tui.model import EXCLUDED, Answer, BenchInfo, Flag, Ratio
 from usv_tui.records import AnyRecord, Bench, End, Launch, Launched, Samples, Version
@@ -87,6 +88,8 @@ class Launches:
         self._beside: set[int] = set()
         self._rows: dict[int, _Row] = {}
         self._version_of: dict[int, int] = {}
+        self._bases: dict[int, int] = {}
+        """The number of each launch, by its first round."""
         self._samples: dict[int, list[tuple[IntArray, IntArray, FloatArray]]] = {}
         self._is_running = False
         self._known: tuple[int, dict[int, Versus]] = (-1, {})
@@ -101,6 +104,17 @@ class Launches:
     def done(self) -> int:
         """Launches that have come to their end."""
         return len(self.ended)
+
+    def label_of(self, version: int | None) -> str:
+        """What a version is called."""
+        found = None if version is None else self.versions.get(version)
+        return "" if found is None else found.label
+
+    def numbers(self, rounds: IntArray, is_warmup: NDArray[np.bool_]) -> IntArray:
+        """The launches that these rounds are of; 0 before the first."""
+        bases, numbers = [0, *self._bases], np.array([0, *self._bases.values()], np.int64)
+        at = np.searchsorted(bases, rounds, side="right") - 1 + is_warmup
+        return np.asarray(numbers[at.clip(0, len(numbers) - 1)])
 
     @property
     def is_plain(self) -> bool:
@@ -127,6 +141,7 @@ class Launches:
         elif isinstance(record, Launch):
             self.close()
             self.launch, self._is_running = record, True
+            self._bases[record.base] = record.number
         elif isinstance(record, Launched):
             self.ended.append(record)
             self.close()

@@ -12,6 +12,8 @@ from usv_tui.session.snapshot import FloatArray, IntArray
 from usv_tui.session.store import Store
 
 SENSORS = ("sm_mhz", "temp_c", "power_mw")
+OF_VERSIONS = ("version", "launch")
+"""Columns of a session that compares versions."""
 PARAMETER = "param:"
 """Before the name of a parameter's column."""
 
@@ -89,6 +91,9 @@ def _of_piece(
         "host_ns": np.array(of.host_ns),
         "flags": [words[value] for value in flags],
     }
+    if store.duet.is_duet:
+        made["version"] = [store.duet.label_of(row.info.version)] * n
+        made["launch"] = store.duet.numbers(of.rounds, (of.flags & int(Flag.WARMUP)) != 0)
     made |= _sensors(piece.beside, np.asarray(of.t_ns, np.int64))
     return made | {f"{PARAMETER}{name}": [row.info.params.get(name)] * n for name in names}
 

@@ -72,6 +72,18 @@ CODES: Mapping[str, Code] = {
         "do not patch time or torch in a benchmark file",
     ),
     "baseline-not-believable": Code("its baseline is not believable", "mend the baseline"),
+    # -- of two versions
+    "only-in-one": Code(
+        "only one of two versions has this row, or has it under another name",
+        "name it alike in both, to compare it",
+    ),
+    "foreign-code": Code(
+        "modules of one version were imported from the other version's folder",
+        "no absolute paths in sys.path; a worktree or folder that has them all",
+    ),
+    "version-refused": Code(
+        "what was saved does not compile, or cannot be imported", "mend the line, and save again"
+    ),
     # -- findings that do not take a verdict away
     "inputs-fixed": Code(
         "every call has the same inputs, so a kept result is not seen by its values", "give inputs="
