@@ -641,13 +641,13 @@ def test_the_log_follows_until_it_is_scrolled():
         show(80)
         async with running(controller, size=(160, 45)) as (app, _, pilot):
             assert "event 79" in screen(app)
-            await pilot.press("pageup")
+            await pilot.press("K")
             assert "event 79" not in screen(app)
             show(92)
             still = screen(app)
             assert "new ↓" in still
             assert "event 91" not in still
-            await pilot.press("pagedown", "pagedown", "pagedown", "pagedown")
+            await pilot.press("J", "J", "J", "J")
             assert "event 91" in screen(app)
 
     run(main())
@@ -978,8 +978,149 @@ def test_the_mouse_selects_and_scrolls():
             assert app.presenter.view.selected == "matmul[n=2048]"
             await app.on_event(mouse(events.MouseScrollDown, 5))
             assert app.presenter.view.selected == "softmax[4096]"
-            await app.on_event(mouse(events.MouseDown, 39))
+            await app.on_event(mouse(events.MouseDown, 38))
             assert app.presenter.view.selected == "softmax[4096]"
+
+    run(main())
+
+
+def test_the_mouse_sorts_reads_the_chart_zooms_and_presses_keys():
+    """A heading sorts, the chart gives a moment, its wheel zooms, the footer acts."""
+    from textual import events
+
+    def mouse(kind, x, y):
+        return kind(None, x, y, 0, 0, 1, False, False, False)
+
+    async def main():
+        async with running() as (app, controller, _pilot):
+            lines = screen(app).split("\n")
+            view = app.presenter.view
+            heading = next(i for i, line in enumerate(lines) if "median" in line)
+            x = lines[heading].index("median")
+            await app.on_event(mouse(events.MouseDown, x, heading))
+            assert (view.order, view.is_reversed) == ("median", False)
+            await app.on_event(mouse(events.MouseDown, x, heading))
+            assert (view.order, view.is_reversed) == ("median", True)
+            y = app.presenter.live.layout.header + 12
+            await app.on_event(mouse(events.MouseDown, 60, y))
+            assert view.cursor_ns is not None
+            await app.on_event(mouse(events.MouseScrollDown, 60, y))
+            assert view.span_s == 300
+            lines = screen(app).split("\n")
+            app.presenter.view.message = ""
+            lines = screen(app).split("\n")
+            await app.on_event(mouse(events.MouseDown, lines[39].index("pause"), 39))
+            assert controller.is_paused
+
+    run(main())
+
+
+def test_rows_are_reached_by_the_keys_of_pagers():
+    """G twice, G, home, end, page and half page keys; j and k go round."""
+
+    async def main():
+        names = [f"row{i}" for i in range(50)]
+        async with running(fake.session(names=names, seconds=3)) as (app, _, pilot):
+            view = app.presenter.view
+            for keys, name in (
+                (["G"], "row49"),
+                (["j"], "row0"),
+                (["k"], "row49"),
+                (["g", "g"], "row0"),
+                (["end"], "row49"),
+                (["home"], "row0"),
+            ):
+                await pilot.press(*keys)
+                assert view.selected == name
+            await pilot.press("pagedown")
+            page = int(view.selected[3:])
+            assert 2 < page < 49
+            await pilot.press("ctrl+d", "ctrl+u", "pageup")
+            assert view.selected == "row0"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("MAT", ["matmul[n=512]", "matmul[n=1024]", "matmul[n=2048]"]),
+        ("mat 2048", ["matmul[n=2048]"]),
+        ("!mat", ["softmax[4096]", "layernorm", "flash_attn[seq=2048,causal=True]"]),
+        ("2048 !mat", ["flash_attn[seq=2048,causal=True]"]),
+        ("^s|^l", ["softmax[4096]", "layernorm"]),
+        ("[n=5", ["matmul[n=512]"]),
+        ("!", list(fake.NAMES)),
+        ("  ", list(fake.NAMES)),
+        ("(((", []),
+    ],
+)
+def test_a_filter_is_words_of_which_each_may_be_an_expression(pattern, names):
+    """All words must match, `!word` must not; half-typed expressions are looked for as they are."""
+    from usv_tui.tui.view import ViewState
+
+    found = ViewState(pattern=pattern).visible(fake.session().store.given)
+
+    assert [row.name for row in found] == names
+
+
+def test_sorted_rows_do_not_jump():
+    """Equal rows keep their places while they change a little; a clear change moves them."""
+    from usv_tui.stats.rolling import Stats
+    from usv_tui.tui.view import ViewState
+
+    def snapshot(*medians):
+        made = fake.rows(("a", "b", "c"))
+        stats = [Stats(n=9, median_s=m) for m in medians]
+        rows = tuple(replace(r, rolling=s) for r, s in zip(made, stats, strict=True))
+        return fake.snapshot(rows=rows)
+
+    view = ViewState(order="median")
+
+    def order(*medians):
+        return "".join(row.name for row in view.visible(snapshot(*medians)))
+
+    assert order(3e-6, 1e-6, 1.01e-6) == "bca"
+    assert order(3e-6, 1.02e-6, 1.01e-6) == "bca"
+    assert order(3e-6, 1.2e-6, 1.01e-6) == "cba"
+    view.is_reversed = True
+    assert order(3e-6, 1.2e-6, 1.01e-6) == "abc"
+    view.order, view.is_reversed = "name", True
+    assert order(1e-6, 1e-6, None) == "cba"
+    view.order, view.is_reversed = "median", False
+    assert order(1e-6, None, 2e-6) == "acb"
+
+
+def test_a_sort_says_by_what_and_turns_round():
+    """< and > go through the columns, r turns the order, the heading has an arrow."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("greater_than_sign", "greater_than_sign")
+            assert shows(app, "sorted by n")
+            while app.presenter.view.order != "median":
+                await pilot.press("greater_than_sign")
+            assert "median↑" in screen(app)
+            await pilot.press("r")
+            assert "median↓" in screen(app)
+            first = app.presenter.view.visible(app.presenter.shown)[0]
+            assert first.name == "flash_attn[seq=2048,causal=True]"
+            while app.presenter.view.order:
+                await pilot.press("less_than_sign")
+            assert shows(app, "in the order of the file")
+
+    run(main())
+
+
+def test_a_key_that_does_nothing_says_so():
+    """Silence would leave open whether it was heard."""
+
+    async def main():
+        async with running() as (app, _, pilot):
+            await pilot.press("x")
+            assert shows(app, "x does nothing here; ? lists the keys")
+            await pilot.press("f7")
+            assert shows(app, "f7 does nothing here")
 
     run(main())
 

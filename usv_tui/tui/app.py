@@ -400,9 +400,12 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         if presenter is None:
             return
         if isinstance(event, events.MouseScrollDown | events.MouseScrollUp):
-            presenter.wheel(1 if isinstance(event, events.MouseScrollDown) else -1)
+            steps = 1 if isinstance(event, events.MouseScrollDown) else -1
+            presenter.wheel(steps, int(event.y), self._time.now_ns())
         elif isinstance(event, events.MouseDown):
-            presenter.select_line(int(event.y))
+            key = presenter.click(int(event.x), int(event.y), self._time.now_ns())
+            if key:
+                self._on_key_press(key, None)
         else:
             return
         self._frame_soon()

@@ -15,7 +15,7 @@ from usv_tui import plain
 from usv_tui.model import RunPhase, Verdict
 from usv_tui.records import Command
 from usv_tui.report import parameters
-from usv_tui.report.columns import SETS, TAILS, WHOLE, WINDOW
+from usv_tui.report.columns import COLUMNS, SETS, TAILS, WHOLE, WINDOW
 from usv_tui.report.table import one_row, verdict
 from usv_tui.report.wording.advice import short_text
 from usv_tui.report.wording.rows import name_of
@@ -24,6 +24,7 @@ from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
 from usv_tui.timesource import NS_PER_S
 from usv_tui.tui import keys
 from usv_tui.tui.look import Look
+from usv_tui.tui.rows import sortable
 from usv_tui.tui.screens import detail, why
 from usv_tui.tui.screens import help as help_page
 from usv_tui.tui.screens.live import LiveScreen
@@ -37,6 +38,7 @@ from usv_tui.tui.view import (
     ViewState,
     key_of,
 )
+from usv_tui.tui.widgets.bar import key_at
 from usv_tui.tui.widgets.columns import quantiles
 from usv_tui.tui.widgets.log import is_of_output, scroll
 from usv_tui.tui.widgets.pivot import NO_PARAMETERS
@@ -182,17 +184,31 @@ class Presenter:
             self.refresh(self._controller.at_ns(now_ns))
             return ""
         action = keys.actions(keys.LIVE).get(key, "")
+        if not action:
+            self._say_unknown(key, character, now_ns)
+            return ""
+        if key == "less_than_sign":
+            self.do_sort(now_ns, -1)
+            return ""
         if fixed and action in keys.MEASURING:
             self.say(fixed, now_ns)
             return ""
         if not fixed and action in keys.RUNNING and self._is_past(action):
             self.say(_IS_OVER, now_ns)
             return ""
-        if action in _OF_THE_APP or not action:
+        if action in _OF_THE_APP:
             return action
         deed: Callable[[int], None] = getattr(self, f"do_{action}")
         deed(now_ns)
         return ""
+
+    def _say_unknown(self, key: str, character: str | None, now_ns: int) -> None:
+        """A key that does nothing says so."""
+        is_seen = character is not None and character.isprintable() and not character.isspace()
+        name = character if is_seen else key.replace("_", " ")
+        self.say(
+            f"{plain.cut(plain.line(str(name)), 20)} does nothing here; ? lists the keys", now_ns
+        )
 
     def _is_past(self, action: str) -> bool:
         """Nothing is left to do it to: the run is over, and no lock of ours is in force."""
@@ -221,22 +237,65 @@ class Presenter:
         if self.view.editing:
             self.view.pattern += "".join(c for c in words if c.isprintable())
 
-    def select_line(self, y: int) -> None:
-        """Select the row on a line of the screen, where there is one."""
+    def click(self, x: int, y: int, now_ns: int) -> str:
+        """A row is selected, a heading sorts, the chart is read; the footer gives its key."""
         layout = self.live.layout
-        index = y - layout.header - layout.heading
-        if self._page is None and not self._is_locking and 0 <= index < layout.rows:
-            row = self.live.table.row_at(index)
+        if y == layout.height - 1:
+            return self._key_at(x)
+        if self._page is not None or self._is_locking:
+            return ""
+        line = y - layout.header
+        if 0 <= line < layout.heading:
+            self._sort_at(x, now_ns)
+        elif 0 <= line - layout.heading < layout.rows:
+            row = self.live.table.row_at(line - layout.heading)
             if row is not None:
                 self.view.selected = key_of(row, self.shown)
+        elif self._is_on_chart(x, y):
+            self.view.cursor_ns = self.live.moment_at(x)
+        return ""
 
-    def wheel(self, steps: int) -> None:
-        """Scroll the page, or move the selection."""
+    def _key_at(self, x: int) -> str:
+        """The key whose label is at a cell of the footer."""
+        table = (
+            keys.LOCK if self._is_locking else keys.PAGE if self._page else self.live.footer_keys
+        )
+        return key_at(table, self.live.layout.width, x)
+
+    def _sort_at(self, x: int, now_ns: int) -> None:
+        """By the column that was clicked; again: the other way round."""
+        key = self.live.table.column_at(x)
+        if key not in ("name", *(c.key for c in sortable(self.view.columns))):
+            return
+        if key == self.view.order:
+            self.do_reverse(now_ns)
+        else:
+            self.sort_by(key, now_ns)
+
+    def _is_on_chart(self, x: int, y: int) -> bool:
+        layout = self.live.layout
+        first = layout.header + layout.heading + layout.rows
+        is_below = first <= y < first + layout.charts + layout.telemetry
+        return is_below and x < layout.left and self.live.axis is not None
+
+    def wheel(self, steps: int, y: int, now_ns: int) -> None:
+        """Scroll the page; zoom over the charts, elsewhere move the selection."""
         if self._page is not None:
             for _ in range(3 * abs(steps)):
                 self._page.act("line_down" if steps > 0 else "line_up")
         elif not self._is_locking:
-            self.view.move(self.shown, steps)
+            if self._is_on_chart(0, y):
+                self._zoom_by(steps, now_ns)
+            else:
+                self.view.move(self.shown, steps)
+
+    def _zoom_by(self, steps: int, now_ns: int) -> None:
+        """A longer or a shorter stretch of time, as far as there is one."""
+        at = SPANS_S.index(self.view.span_s) if self.view.span_s in SPANS_S else 0
+        self.view.span_s = SPANS_S[min(max(at + steps, 0), len(SPANS_S) - 1)]
+        self.view.cursor_ns = None
+        span_s = self.view.span_s
+        self.say("the whole run" if span_s is None else f"the last {span_s} s", now_ns)
 
     def news(self) -> str:
         """What somebody who looks elsewhere should hear, once: an advice, or the end."""
@@ -274,11 +333,49 @@ class Presenter:
 
     def do_next_row(self, _now_ns: int) -> None:
         """Select the row below."""
-        self.view.move(self.shown, 1)
+        self.view.move(self.shown, 1, wraps=True)
 
     def do_previous_row(self, _now_ns: int) -> None:
         """Select the row above."""
-        self.view.move(self.shown, -1)
+        self.view.move(self.shown, -1, wraps=True)
+
+    def do_first_row(self, _now_ns: int) -> None:
+        """Select the first row."""
+        self.view.move(self.shown, -len(self.shown.rows))
+
+    def do_last_row(self, _now_ns: int) -> None:
+        """Select the last row."""
+        self.view.move(self.shown, len(self.shown.rows))
+
+    def do_page_down(self, _now_ns: int) -> None:
+        """A page of rows down."""
+        self.view.move(self.shown, max(1, self.live.layout.rows - 1))
+
+    def do_page_up(self, _now_ns: int) -> None:
+        """A page of rows up."""
+        self.view.move(self.shown, -max(1, self.live.layout.rows - 1))
+
+    def do_sort(self, now_ns: int, step: int = 1) -> None:
+        """Sort by the next column."""
+        keys_ = ("", "name", *(column.key for column in sortable(self.view.columns)))
+        at = keys_.index(self.view.order) if self.view.order in keys_ else 0
+        self.sort_by(keys_[(at + step) % len(keys_)], now_ns)
+
+    def sort_by(self, key: str, now_ns: int) -> None:
+        """Sort by a column; an empty key: as in the file."""
+        self.view.order = key
+        head = next((c.head for c in COLUMNS if c.key == key), key)
+        self.say(
+            f"sorted by {head}, r turns it round" if key else "in the order of the file", now_ns
+        )
+
+    def do_reverse(self, now_ns: int) -> None:
+        """Turn the order round."""
+        self.view.is_reversed = not self.view.is_reversed
+        if self.view.order:
+            self.say("largest first" if self.view.is_reversed else "smallest first", now_ns)
+        else:
+            self.say("rows are not sorted: > sorts them by a column", now_ns)
 
     def do_detail(self, _now_ns: int) -> None:
         """Everything about the selected row."""
@@ -324,7 +421,7 @@ class Presenter:
         self._sizes_ns = -TWICE_NS if is_twice else now_ns
         if is_twice:
             self.view.picture = self._picture_before
-            self.view.move(self.shown, -len(self.shown.rows))
+            self.do_first_row(now_ns)
             return
         self._picture_before = self.view.picture
         self._show("sizes", now_ns)

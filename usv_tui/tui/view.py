@@ -16,6 +16,7 @@ from usv_tui.session.snapshot import (
 from usv_tui.session.store import Store
 from usv_tui.tui import text
 from usv_tui.tui.look import Look
+from usv_tui.tui.rows import Order, matcher
 
 SPANS_S: tuple[int | None, ...] = (10, 60, 300, None)
 """The zoom steps; None is the whole run."""
@@ -43,12 +44,13 @@ class ViewState:
 
     selected: str | None = None
     pattern: str = ""
-    """Filter: only rows whose name holds it."""
+    """Filter: words that must be in a row's name, as regular expressions; `!word` must not."""
     editing: bool = False
     """The filter is being typed."""
     order: str = ""
     """The column that the rows are sorted by; empty for the session's order."""
     is_reversed: bool = False
+    sorter: Order = field(default_factory=Order)
     columns: str = WINDOW
     span_s: int | None = 60
     picture: str = ""
@@ -65,11 +67,14 @@ class ViewState:
     message_until_ns: int = 0
 
     def visible(self, snapshot: Snapshot) -> tuple[RowView, ...]:
-        """The rows that pass the filter, in the session's order."""
-        if not self.pattern:
-            return snapshot.lines
-        wanted = self.pattern.casefold()
-        return tuple(r for r in snapshot.lines if wanted in key_of(r, snapshot).casefold())
+        """The rows that pass the filter, in the session's order or sorted."""
+        rows = snapshot.lines
+        if self.pattern.strip():
+            matches = matcher(self.pattern)
+            rows = tuple(r for r in rows if matches(key_of(r, snapshot)))
+        if not self.order:
+            return rows
+        return self.sorter.sorted(rows, self.order, self.columns, is_reversed=self.is_reversed)
 
     def selected_row(self, snapshot: Snapshot) -> RowView | None:
         """The selected row; the first visible one when it is not there."""
@@ -77,14 +82,14 @@ class ViewState:
         found = next((r for r in rows if key_of(r, snapshot) == self.selected), None)
         return found or (rows[0] if rows else None)
 
-    def move(self, snapshot: Snapshot, steps: int) -> None:
-        """Select the row so many steps below (negative: above), stopping at the ends."""
+    def move(self, snapshot: Snapshot, steps: int, *, wraps: bool = False) -> None:
+        """Select the row so many steps below (negative: above), stopping at the ends or not."""
         rows = self.visible(snapshot)
         if not rows:
             return
         current = self.selected_row(snapshot)
         index = rows.index(current) if current in rows else 0
-        index = min(max(index + steps, 0), len(rows) - 1)
+        index = (index + steps) % len(rows) if wraps else min(max(index + steps, 0), len(rows) - 1)
         self.selected = key_of(rows[index], snapshot)
 
 

@@ -4,7 +4,7 @@ from textual.strip import Strip
 
 from usv_tui.model import is_usable
 from usv_tui.tui import text
-from usv_tui.tui.keys import LIVE, MEASURING, REPLAY, RUNNING
+from usv_tui.tui.keys import LIVE, MEASURING, REPLAY, RUNNING, Key
 from usv_tui.tui.layout import Contents, Layout, arrange
 from usv_tui.tui.view import PANES, Scene, TimeAxis
 from usv_tui.tui.widgets import bar, chart, lane, noise, pivot, setup, sizes, spread, sweep
@@ -41,6 +41,8 @@ class LiveScreen:
         self.advice = AdvicePanel()
         self.layout = Layout(0, 0)
         self._keys: tuple[tuple[int, bool, bool, bool], Strip] | None = None
+        self.footer_keys: tuple[Key, ...] = ()
+        """The keys that the footer chooses from."""
         self.axis: TimeAxis | None = None
         """The time axis of the last frame; None while no chart is shown."""
 
@@ -180,8 +182,17 @@ class LiveScreen:
                 shown = [key for key in shown if key.action not in RUNNING]
             if scene.is_replay:
                 shown = [*REPLAY, *(key for key in LIVE if key.action not in MEASURING)]
+            self.footer_keys = tuple(shown)
             self._keys = (kind, bar.footer(shown, look, width))
         return self._keys[1]
+
+    def moment_at(self, x: int) -> int | None:
+        """The moment below a cell of the charts; None where there is none."""
+        axis = self.axis
+        if axis is None or x < GUTTER:
+            return None
+        at_ns = axis.from_ns + (2 * (x - GUTTER) + 1) * axis.step_ns
+        return min(at_ns, axis.to_ns - 1)
 
 
 def _contents(scene: Scene, table_lines: int, advice_lines: int) -> Contents:

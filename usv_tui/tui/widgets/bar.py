@@ -217,6 +217,24 @@ def telemetry_line(scene: Scene, width: int, *, is_drawn: bool) -> Strip:
 
 def footer(keys: Sequence[Key], look: Look, width: int) -> Strip:
     """Keys with their labels; those of high rank go first when it is narrow."""
+    runs: list[text.Run] = [(" ", look.base)]
+    for key in _fitting(keys, width):
+        runs += [(key.display, look.key), (f" {key.label}  ", look.dim)]
+    return text.strip(runs, width, look.base)
+
+
+def key_at(keys: Sequence[Key], width: int, x: int) -> str:
+    """The name of the key whose label is at a cell of the footer; empty for none."""
+    at = 1
+    for key in _fitting(keys, width):
+        end = at + len(key.display) + len(key.label) + 3
+        if at <= x < end:
+            return key.keys[0]
+        at = end
+    return ""
+
+
+def _fitting(keys: Sequence[Key], width: int) -> list[Key]:
     labelled = [key for key in keys if key.label]
     room = width - 1
     kept: set[Key] = set()
@@ -225,11 +243,7 @@ def footer(keys: Sequence[Key], look: Look, width: int) -> Strip:
         if cells <= room:
             kept.add(key)
             room -= cells
-    runs: list[text.Run] = [(" ", look.base)]
-    for key in labelled:
-        if key in kept:
-            runs += [(key.display, look.key), (f" {key.label}  ", look.dim)]
-    return text.strip(runs, width, look.base)
+    return [key for key in labelled if key in kept]
 
 
 def message(words: str, look: Look, width: int) -> Strip:
