@@ -31,6 +31,7 @@ class KeptLoop:
         self.calls: dict[str, Call] = {}
         self.room_bytes = 1 << 40
         self.stop_after = 0
+        self.is_stopped = False
         self._time_of = time_of or (lambda _: 1e-3)
 
     def meet(self, call: Call) -> BaseException | None:

@@ -372,3 +372,28 @@ def test_the_scripts_medians_are_those_of_the_script_alone(tmp_path, monkeypatch
     for record in (r for r in records if isinstance(r, Samples)):
         for bench, ns, calls in zip(record.bench, record.window_ns, record.inners(), strict=True):
             assert ns / calls / 1e9 == pytest.approx(float(names[bench]), rel=1e-3)
+
+
+def test_what_is_to_be_done_at_exit_is_done_when_the_script_ends(tmp_path, capsys):
+    """Threads are waited for, and exits are called, in Python's order; one that raises is shown."""
+    _run(
+        tmp_path,
+        """
+        import atexit, threading, time
+        done = threading.Event()
+        def work():
+            done.wait(10)
+            print("thread")
+        threading.Thread(target=work).start()
+        atexit.register(print, "first", end="!\\n")
+        @atexit.register
+        def fails():
+            raise OSError("at exit")
+        atexit.register(lambda: print("last"))
+        print("script")
+        done.set()
+        """,
+    )
+    found = capsys.readouterr()
+    assert found.out.splitlines() == ["script", "thread", "last", "first!"]
+    assert "at exit" in found.err

@@ -26,6 +26,7 @@ from usv_tui.foreign.surroundings import Surroundings
 from usv_tui.model import EXCLUDED, Benchmark, CacheMode, Notice, RowState, RunConfig, RunPhase
 from usv_tui.records import AnyRecord, Calibrated, Command, Mark, Noted, Samples, Timing
 from usv_tui.suite.rows import Built
+from usv_tui.timers.abilities import ask
 from usv_tui.timesource import NS_PER_S
 
 AGREEMENT = 1.3
@@ -108,8 +109,13 @@ class GuestRunner(Runner):
 
     @property
     def room_bytes(self) -> int:
-        """A part of what is free."""
-        return (free_bytes() or 1 << 33) // _MEMORY_SHARE
+        """A part of what is free: on the device, where there is one."""
+        torch: Any = sys.modules.get("torch")
+        free = free_bytes() or 1 << 33
+        if self._asked.device.startswith("cuda") and torch is not None:
+            info = ask(torch.cuda, "mem_get_info")
+            free = min(free, info[0]) if info else free
+        return int(free) // _MEMORY_SHARE
 
     def tell(self, code: str, evidence: Mapping[str, Any], call: Call | None = None) -> None:
         """A notice, of a row where there is one."""

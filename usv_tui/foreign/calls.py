@@ -79,6 +79,11 @@ class Conductor(Protocol):
         ...
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether the run is to end."""
+        ...
+
+    @property
     def room_bytes(self) -> int:
         """How much memory calls that wait to be timed may hold."""
         ...

@@ -1,8 +1,10 @@
 """A script while it runs as `__main__`: what it imports is patched, what it asks for is timed."""
 
+import atexit
 import builtins
 import contextlib
 import contextvars
+import functools
 import importlib
 import importlib.util
 import os
@@ -14,6 +16,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +40,7 @@ AUTOTUNERS = (
     *("tilelang.autotuner", "tilelang.profiler", "flashinfer.autotuner", "flashinfer.tuning"),
 )
 """Whose trials are none of the script's benchmarks."""
+_JOIN_S = 0.2
 ALONE = "its value is needed at once"
 
 
@@ -80,6 +84,7 @@ class Host:
     def __init__(self, conductor: Conductor, path: Path, arguments: Sequence[str] = ()) -> None:
         self.conductor = conductor
         self._path = path
+        self._file = os.path.abspath(path)  # noqa: PTH100  as Python names it, links and all
         self._arguments = list(arguments)
         self._undo: list[Callable[[], object]] = []
         self._pid = os.getpid()
@@ -91,6 +96,9 @@ class Host:
         self._thread = 0
         self._skipped: list[float] = []
         self._real_sleep: Callable[[float], object] = lambda _: None
+        self._register: Callable[..., object] = lambda _: None
+        self._exits: list[Callable[[], object]] = []
+        self._threads_before = set(threading.enumerate())
 
     # -- running
 
@@ -113,6 +121,7 @@ class Host:
             if os.getpid() != self._pid:
                 _leave(ending.code)
             self._end_of_waiting()
+            self._last_things()
         if self._skipped:
             evidence = {"count": len(self._skipped), "seconds": sum(self._skipped)}
             self.conductor.tell("sleeps skipped", evidence)
@@ -123,7 +132,7 @@ class Host:
             self._run_module(name)
             return
         source = self._path.read_bytes()
-        code = compile(source, str(self._path), "exec", dont_inherit=True)
+        code = compile(source, self._file, "exec", dont_inherit=True)
         exec(code, sys.modules["__main__"].__dict__)  # noqa: S102  running the script is the purpose
 
     def _run_module(self, name: str) -> None:
@@ -140,7 +149,11 @@ class Host:
         """argv, the search path and `__main__`, as when Python runs the script."""
         module = types.ModuleType("__main__")
         module.__dict__.update(
-            __file__=str(self._path), __builtins__=builtins, __cached__=None, __spec__=None
+            __file__=self._file,
+            __builtins__=builtins,
+            __cached__=None,
+            __spec__=None,
+            __loader__=SourceFileLoader("__main__", self._file),
         )
         before = sys.argv, list(sys.path), sys.modules.get("__main__")
         sys.argv = [str(self._path), *self._arguments]
@@ -164,13 +177,13 @@ class Host:
 
     def _died(self, error: BaseException) -> Ending:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [f.lineno for f in frames if f.filename == str(self._path)]
+        lines = [f.lineno for f in frames if f.filename == self._file]
         where = f"{self._path}:{lines[-1]}" if lines else str(self._path)
         hint = ""
         if isinstance(error, ModuleNotFoundError):
             hint = f"install it for {sys.executable}"
         else:
-            text = traceback.format_exception(error.with_traceback(_own_part(error, self._path)))
+            text = traceback.format_exception(error.with_traceback(_own_part(error, self._file)))
             print("".join(text), end="", file=sys.stderr)  # noqa: T201  as Python does
         return Ending(1, f"{where}: {one_line(error)}", hint)
 
@@ -179,6 +192,7 @@ class Host:
     @contextlib.contextmanager
     def _patched(self) -> Iterator[None]:
         self._real_sleep = self.replace(time, "sleep", self._sleep)
+        self._register = self.replace(atexit, "register", self._at_exit)
         finder = _Finder(self._install)
         sys.meta_path.insert(0, finder)
         try:
@@ -193,6 +207,30 @@ class Host:
             for undo in reversed(self._undo):
                 undo()
             self._undo.clear()
+
+    def _at_exit(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """What is to be done at the script's end, which is before that of this program."""
+        if os.getpid() != self._pid:
+            return self._register(function, *args, **kwargs)
+        self._exits.append(functools.partial(function, *args, **kwargs))
+        return function
+
+    def _last_things(self) -> None:
+        """As Python does at its end: threads are waited for, then what was registered is called."""
+        for thread in set(threading.enumerate()) - self._threads_before:
+            if not thread.daemon and thread is not threading.current_thread():
+                self._wait_for(thread)
+        while self._exits:
+            try:
+                self._exits.pop()()
+            except Exception:  # noqa: BLE001  as Python: it is shown, and the others are called
+                traceback.print_exc()
+
+    def _wait_for(self, thread: threading.Thread) -> None:
+        while thread.is_alive():
+            thread.join(_JOIN_S)
+            if self.conductor.is_stopped:
+                return
 
     def _alias(self) -> None:
         """Where the script asks for usv it gets the API of the same names here."""
@@ -514,10 +552,10 @@ class _Finder:
         return found
 
 
-def _own_part(error: BaseException, path: Path) -> Any:
+def _own_part(error: BaseException, file: str) -> Any:
     """The traceback from the script's first frame on."""
     step = error.__traceback__
-    while step is not None and step.tb_frame.f_code.co_filename != str(path):
+    while step is not None and step.tb_frame.f_code.co_filename != file:
         step = step.tb_next
     return step or error.__traceback__
 

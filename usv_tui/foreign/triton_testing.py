@@ -33,7 +33,7 @@ def install(module: ModuleType, host: Host) -> None:
         if original is not None:
             host.replace(module, name, make(module, host, original))
     mark = getattr(module, "Mark", None)
-    if mark is not None:
+    if mark is not None and hasattr(mark, "_run"):
         host.replace(mark, "_run", _run(host, mark._run))
     _also_in_parents(module, host)
 
