@@ -187,7 +187,7 @@ def test_x_is_the_highest_supported_clock_below_the_lowest_demand(
     low: float | None, thermal: bool, solo: dict[int, float], x: int | None
 ) -> None:
     """99 % (thermal: 97 %) of the 5th percentile, of the hottest row alone where known."""
-    assert lock_clock(low, SUPPORTED, is_thermal=thermal, solo_low_mhz=solo) == x
+    assert lock_clock(low, SUPPORTED, is_careful=thermal, solo_low_mhz=solo) == x
 
 
 def test_without_a_list_of_clocks_x_is_in_whole_mhz() -> None:

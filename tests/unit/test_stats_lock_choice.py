@@ -16,7 +16,16 @@ from usv_tui.sim.scenarios import SCENARIOS
 from usv_tui.sim.trace import trace
 from usv_tui.stats.advice import Advisor, advise
 from usv_tui.stats.analysis import Analyst
-from usv_tui.stats.lock_choice import cycle_clock, lock_clock, next_step, wanders
+from usv_tui.stats.lock_choice import (
+    cycle_clock,
+    lock_clock,
+    low_to_hold,
+    may_fall,
+    next_step,
+    swings,
+    wanders,
+)
+from usv_tui.stats.reading_noise import hold_s, is_averaged
 
 TABLE = tuple(range(210, 1981, 15))
 
@@ -258,3 +267,52 @@ def test_a_clock_that_wanders_gets_a_wider_promise_than_one_that_is_held_up() ->
     assert not wanders(np.empty(0), 15.0)
     assert found["walk"].std_locked > 2 * found["cycle"].std_locked
     assert found["walk"].std_locked_low == found["cycle"].std_locked_low
+
+
+def test_a_sensor_that_rounds_hides_half_of_what_it_rounds_to() -> None:
+    """2300 MHz rounded to hundreds may be 2250; levels 60 MHz apart are levels."""
+    rounded = np.repeat([2300.0, 2400.0, 2200.0], 60)
+    levels = np.array([2175.0, 2235.0] * 100)
+
+    assert low_to_hold(rounded, 15.0, TABLE) == pytest.approx(2150)
+    assert low_to_hold(levels, 15.0, TABLE) == pytest.approx(2175)
+
+
+def test_readings_between_the_clocks_of_the_table_are_averages() -> None:
+    """Not where the clock stands still, or where the table has a few clocks only."""
+    rng = np.random.default_rng(0)
+    between = rng.integers(1500, 1600, 200).astype(float)
+    on_table = rng.choice(np.array(TABLE, float)[60:80], 200)
+
+    assert is_averaged(between, TABLE)
+    assert not is_averaged(on_table, TABLE)
+    assert not is_averaged(np.full(200, 1507.0), TABLE)
+    assert not is_averaged(between, (500, 2100))
+
+
+def test_how_long_a_sensor_repeats_a_value_is_seen() -> None:
+    """Asked fifty times a second, and new twice a second."""
+    t_ns = np.arange(1000) * 20_000_000
+    values = np.random.default_rng(1).integers(100, 120, 40)
+    slow = np.repeat(values, 25).astype(float) + np.repeat(np.arange(40) % 2, 25) * 30
+
+    assert hold_s(t_ns, slow) == pytest.approx(0.5)
+    assert hold_s(t_ns, np.random.default_rng(2).integers(100, 120, 1000).astype(float)) < 0.05
+    assert hold_s(t_ns, np.full(1000, 100.0)) == 0.0
+
+
+def test_a_clock_that_falls_on_from_its_lowest_may_not_hold() -> None:
+    """A wanderer far below its usual low is told; a limit cycle is not."""
+    rng = np.random.default_rng(3)
+    walk = 1500 + 15.0 * np.cumsum(rng.integers(-1, 2, 2000))
+    saw = np.tile(np.arange(1400.0, 1505.0, 15.0), 200)
+
+    assert may_fall(walk, 15.0)
+    assert not may_fall(saw, 15.0)
+
+
+def test_a_clock_that_swings_comes_back() -> None:
+    """A step to a new level is no swing."""
+    assert swings(np.tile([1500.0, 1500.0, 1400.0, 1400.0], 10)) == 9
+    assert swings(np.repeat([1500.0, 1400.0], 50)) == 0
+    assert swings(np.full(50, 1500.0)) == 0

@@ -222,6 +222,46 @@ class PatientLoop:
         return min(index, limit)
 
 
+class DutyLoop:
+    """Shares the time between two neighbouring coarse clocks, as the power asks for."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._dt_s = card.governor_ns * 1e-9
+        self._grid = 3 * card.entries_of_15_mhz
+        self._place: float | None = None
+        self._phase_s = 0.0
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move: the share follows slowly, the turns come every 0.12 s."""
+        place = index / self._grid if self._place is None else self._place
+        place += 0.6 * (0.975 - mean_w / cap_w) * limit / self._grid * self._dt_s
+        self._place = min(max(place, 0.0), limit / self._grid)
+        self._phase_s = (self._phase_s + self._dt_s) % 0.12
+        level = math.floor(self._place)
+        level += self._phase_s < 0.12 * (self._place - level)
+        return min(level * self._grid, limit)
+
+
+class DeadbandLoop:
+    """Stands between 94 and 100 % of the cap; two steps down above it, one up below."""
+
+    def __init__(self, card: Card, _seed: int) -> None:
+        self._dt_s = card.governor_ns * 1e-9
+        self._step = card.entries_of_15_mhz
+        self._since_s = 0.0
+
+    def next(self, index: int, limit: int, mean_w: float, cap_w: float) -> int:
+        """One move."""
+        self._since_s += self._dt_s
+        if mean_w > cap_w and self._since_s > 0.03:
+            self._since_s = 0.0
+            return min(index, limit) - 2 * self._step
+        if mean_w < 0.94 * cap_w and self._since_s > 0.06:
+            self._since_s = 0.0
+            return min(index + self._step, limit)
+        return min(index, limit)
+
+
 _KINDS: Mapping[str, Callable[[Card, int], PowerLoop]] = {
     "table": TableLoop,
     "pi": PiLoop,
@@ -232,4 +272,6 @@ _KINDS: Mapping[str, Callable[[Card, int], PowerLoop]] = {
     "predict": PredictLoop,
     "stairs": StairsLoop,
     "patient": PatientLoop,
+    "duty": DutyLoop,
+    "deadband": DeadbandLoop,
 }

@@ -17,9 +17,18 @@ import numpy as np
 from usv_tui.model import Advice, ClockEffect, Verdict
 from usv_tui.stats.basics import FloatArray
 from usv_tui.stats.clock_effect import MIN_SPREAD, MIN_SPREAD_STEPS, UNSEEN
-from usv_tui.stats.drift import Trend, fires
+from usv_tui.stats.drift import DELTA, Trend, fires
 from usv_tui.stats.hidden import Hidden
-from usv_tui.stats.lock_choice import X_MARGIN, cycle_clock, lock_clock, wanders
+from usv_tui.stats.lock_choice import (
+    X_MARGIN,
+    cycle_clock,
+    lock_clock,
+    low_to_hold,
+    may_fall,
+    swings,
+    wanders,
+)
+from usv_tui.stats.reading_noise import is_averaged
 
 MIN_WINDOW_S = 8.0
 MIN_ROUNDS = 120
@@ -39,6 +48,12 @@ MIN_GAIN = 0.25
 """Share of its std that a lock must take from a row to be worth while."""
 WARM_C = 3.0
 WARMING_C = 4.0
+SWING_C = 0.5
+"""A card whose temperature changes by less is not on its way to another clock."""
+FEWEST_SWINGS = 3
+"""So often within a window a clock has to come back from its lower quarter to its upper one."""
+SWING_REST = 0.3
+"""Share of a row's change that may be left when its clock's is taken off."""
 STEADY_STD = 0.01
 QUIET_STD = 0.005
 UNLIMITED_SHARE = 0.05
@@ -131,6 +146,20 @@ class ClockEvidence:
         """The highest clock seen safely below every fall of a limit cycle; None without one."""
         mhz = self.under_load_mhz
         return None if mhz is None else cycle_clock(mhz, self.step_mhz)
+
+    @property
+    def hold_mhz(self) -> float | None:
+        """The low end of the clock, below which a lock has to stay."""
+        mhz = self.under_load_mhz
+        if mhz is None:
+            return self.low_mhz
+        return low_to_hold(mhz, self.step_mhz, self.supported_mhz)
+
+    @property
+    def is_averaged(self) -> bool:
+        """The sensor averages, and so hides the lowest clocks."""
+        mhz = self.under_load_mhz
+        return mhz is not None and is_averaged(mhz, self.supported_mhz)
 
     @property
     def usual_mhz(self) -> float | None:
@@ -256,15 +285,38 @@ def _moving(inputs: AdviceInputs, slack: float, *, matters: bool) -> str:
     """Why it is too early to say: drift, warming, clock-drift; empty when all is level."""
     clock = inputs.clock
     change_c = clock.temp_change_c
+    is_swing = _swings(clock)
     for row in inputs.rows:
-        if row.trend is not None and fires(row.trend, change_c, slack):
+        if row.trend is None or not fires(row.trend, change_c, slack):
+            continue
+        if not (is_swing and _is_clocks(row, clock)):
             return "drift"
-    if matters and clock.trend is not None and fires(clock.trend, None, slack):
+    if matters and not is_swing and clock.trend is not None and fires(clock.trend, None, slack):
         return "clock-drift"
     # A card that warms is on its way to a limit that its flat times do not show yet.
     if change_c is not None and abs(change_c) >= WARMING_C * max(slack, WARMING_SLACK):
         return "warming"
     return ""
+
+
+def _swings(clock: ClockEvidence) -> bool:
+    """A clock that goes up and down under its power limit, on a card that does not warm.
+
+    Waiting does not end that, unlike a step or a fall to a new level.
+    """
+    change_c = clock.temp_change_c
+    if not _is_capped(clock) or change_c is None or abs(change_c) >= SWING_C:
+        return False
+    return clock.under_load_mhz is not None and swings(clock.under_load_mhz) >= FEWEST_SWINGS
+
+
+def _is_clocks(row: RowEvidence, clock: ClockEvidence) -> bool:
+    """What the row's times have changed by is what its clock has."""
+    alpha = row.effect.alpha
+    if row.trend is None or clock.trend is None or alpha is None:
+        return False
+    rest = row.trend.change + alpha * clock.trend.change
+    return abs(rest) < max(SWING_REST * abs(row.trend.change), DELTA)
 
 
 def _without_gain(inputs: AdviceInputs, gains: list[_Gain]) -> Advice:
@@ -285,7 +337,7 @@ def _without_gain(inputs: AdviceInputs, gains: list[_Gain]) -> Advice:
         widest = max((row.clipped_std or row.rel_std or 0.0 for row in inputs.rows), default=0.0)
         if clock.is_shared:
             return _advice(inputs, Verdict.NOT_CLOCK, "shared", gains)
-        if spread < 2 * widest:
+        if spread < 2 * widest and not _is_capped(clock):
             return _advice(inputs, Verdict.NOT_CLOCK, "spread-too-small", gains)
         if worst <= QUIET_STD and spread <= QUIET_SPREAD:
             return _advice(inputs, Verdict.STEADY, "quiet", gains)
@@ -343,9 +395,9 @@ def _advice(
     x = None
     if is_thermal or verdict in (Verdict.LOCK, Verdict.THROTTLED_POWER):
         x = lock_clock(
-            clock.low_mhz,
+            clock.hold_mhz,
             clock.supported_mhz,
-            is_thermal=is_thermal,
+            is_careful=is_thermal or clock.is_averaged,
             solo_low_mhz=inputs.solo_low_mhz,
             cycle_mhz=None if clock.is_rare else clock.cycle_mhz,
         )
@@ -374,11 +426,13 @@ def _with_misses(gain: _Gain, clock: ClockEvidence, x: float) -> _Gain:
         return gain
     # Twice: so few readings of the tail tell its size within a factor, not better.
     missed = 2 * effect.alpha**2 * float(np.log(np.minimum(mhz, x)).var())
-    if wanders(mhz, clock.step_mhz):
-        # It may wander below the lock as it does below its usual clock.
+    if clock.is_rare or wanders(mhz, clock.step_mhz):
+        # It may fall below the lock as it does below its usual clock, or nobody saw that it does.
         lower = mhz[mhz <= np.median(mhz)]
         missed = max(missed, effect.alpha**2 * float(np.log(lower).var()))
     high = math.sqrt(effect.std_locked**2 + missed)
+    if may_fall(mhz, clock.step_mhz):
+        high = max(high, effect.std_now or high)
     effect = msgspec.structs.replace(effect, std_locked=min(high, effect.std_now or high))
     return gain._replace(row=replace(gain.row, effect=effect))
 
@@ -439,6 +493,9 @@ def _evidence(
         evidence["stuck"] = list(clock.stuck)
     if x is not None:
         evidence["lock_from"] = _basis(inputs)
+        mhz = clock.under_load_mhz
+        if mhz is not None and mhz.size and may_fall(mhz, clock.step_mhz):
+            evidence["may_fall"] = True
     if x is not None and clock.usual_mhz:
         cost = 1 - x / clock.usual_mhz
         evidence["clock_cost"] = cost

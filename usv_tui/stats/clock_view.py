@@ -9,6 +9,7 @@ from usv_tui.stats.basics import NS_PER_S, FloatArray
 from usv_tui.stats.clock_effect import ClockTrace, clock_spread
 from usv_tui.stats.drift import batch_locations, temperature_change, trends
 from usv_tui.stats.inputs import TelemetryData, is_idle, position
+from usv_tui.stats.reading_noise import hold_s
 from usv_tui.stats.witness import Witnessed
 
 PROBES = 2000
@@ -84,7 +85,7 @@ def clock_evidence(
         median_mhz=float(np.median(trace.mhz)),
         low_mhz=low_clock(loaded),
         step_mhz=trace.step_mhz,
-        period_s=trace.period_s,
+        period_s=max(trace.period_s, hold_s(trace.t_ns, trace.mhz)),
         trend=None if y is None else trends(y)[0],
         power_share=limited.power,
         thermal_share=limited.thermal,

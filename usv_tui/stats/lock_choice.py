@@ -7,15 +7,20 @@ import numpy as np
 
 from usv_tui.stats.basics import BoolArray, FloatArray
 from usv_tui.stats.held import tolerance_mhz
+from usv_tui.stats.reading_noise import grain_mhz
 
 X_MARGIN = 0.99
-X_MARGIN_THERMAL = 0.97
+X_MARGIN_CAREFUL = 0.97
 CYCLE_MOVES = 12
 """Moves away from its lowest tenth that show that a clock only ever climbs there."""
 WANDER_SHARE = 0.16
 """Share of the moves from there that go on down, from which a clock wanders."""
 CYCLE_TAIL = 0.1
 """Share of the falls that may go on for more than a reading: sensors that average smear them."""
+LOW, LOWEST = 0.05, 0.01
+DEEP = 0.985
+COARSE = 1.5
+"""A sensor that rounds to more than so many steps of the clock is a coarse one."""
 STEP_UP = 1.02
 """A lock that is held is followed by one this much higher …"""
 CLOSE = 1.005
@@ -28,20 +33,22 @@ def lock_clock(
     low_mhz: float | None,
     supported_mhz: Sequence[int],
     *,
-    is_thermal: bool = False,
+    is_careful: bool = False,
     solo_low_mhz: Mapping[int, float] | None = None,
     cycle_mhz: float | None = None,
 ) -> int | None:
-    """The clock to lock at: the highest at or below 99 % (97 % if thermal) of the 5th percentile.
+    """The clock to lock at: the highest at or below 99 % of the low clock that was seen.
+
+    It is 97 % if `is_careful`: under a thermal limit, or where the sensor hides the lowest clocks.
 
     Solo values, where there are some, speak for the hottest row, which must hold the clock alone.
     `cycle_mhz` is where a limit cycle stays above its falls: a lock takes these away, so that it
     may be higher. None when the device supports nothing that low.
     """
-    margin = X_MARGIN_THERMAL if is_thermal else X_MARGIN
+    margin = X_MARGIN_CAREFUL if is_careful else X_MARGIN
     targets = [mhz * margin for mhz in (solo_low_mhz or {}).values()]
     if low_mhz is not None:
-        targets.append(margin * (low_mhz if is_thermal else max(low_mhz, cycle_mhz or 0.0)))
+        targets.append(margin * (low_mhz if is_careful else max(low_mhz, cycle_mhz or 0.0)))
     return floor_clock(min(targets), supported_mhz) if targets else None
 
 
@@ -65,6 +72,35 @@ def wanders(mhz: FloatArray, step_mhz: float) -> bool:
     _, falls, from_low = _moves(mhz, step_mhz)
     n = int(from_low.sum())
     return n >= CYCLE_MOVES and int((falls & from_low).sum()) >= WANDER_SHARE * n
+
+
+def swings(mhz: FloatArray) -> int:
+    """How often a clock went from its lower quarter up to its upper one."""
+    low, high = np.quantile(mhz, (0.25, 0.75))
+    if not high > low:
+        return 0
+    places = np.where(mhz >= high, 1, np.where(mhz <= low, -1, 0))
+    places = places[places != 0]
+    return int((np.diff(places) > 0).sum())
+
+
+def low_to_hold(mhz: FloatArray, step_mhz: float, supported_mhz: Sequence[int]) -> float | None:
+    """The low end of the clocks seen, below which a lock has to stay; None without any.
+
+    The 5th percentile, since a limit cycle's falls go with the lock that takes its climbs away; of
+    a clock that wanders the first; and half of what the sensor rounds to below it.
+    """
+    if mhz.size == 0:
+        return None
+    low = float(np.quantile(mhz, LOWEST if wanders(mhz, step_mhz) else LOW))
+    grain = grain_mhz(mhz)
+    usual = float(np.median(np.diff(supported_mhz))) if len(supported_mhz) > 1 else 0.0
+    return low - grain / 2 if usual and grain > COARSE * usual else low
+
+
+def may_fall(mhz: FloatArray, step_mhz: float) -> bool:
+    """A clock that wanders far below where it usually is lowest: a lock there may not hold."""
+    return wanders(mhz, step_mhz) and float(mhz.min()) < DEEP * float(np.quantile(mhz, LOW))
 
 
 def _moves(mhz: FloatArray, step_mhz: float) -> tuple[FloatArray, BoolArray, BoolArray]:

@@ -7,11 +7,12 @@ themselves tell, since a clock moves all of them at once.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from usv_tui.stats.basics import FloatArray, IntArray, median
+from usv_tui.stats.basics import NS_PER_S, FloatArray, IntArray, median
 
 STRONG = 0.35
 """Correlation with the neighbouring bins from which these can stand in for a bin."""
@@ -19,6 +20,13 @@ NOISY = 0.9
 """Share of the readings' variance that is the clock's, below which they count as noisy."""
 CHANCE = 3.5
 """A correlation of n bins below this over sqrt(n) is chance."""
+
+DENSE = 0.03
+"""Neighbouring clocks of a table that is worth the name differ by less."""
+OFF_TABLE = 0.15
+"""A reading so much of a step away from any clock of the table is none of them …"""
+OFTEN = 0.25
+"""… and so many of them show that the sensor averages."""
 
 
 class Instrument(NamedTuple):
@@ -47,6 +55,35 @@ def hold_bins(t_ns: IntArray, mhz: FloatArray, width_ns: int) -> int:
         return 1
     hold_ns = median(np.diff(t_ns[changed + 1]).astype(np.float64))
     return 1 + min(3, int(hold_ns / width_ns + 0.3))
+
+
+def hold_s(t_ns: IntArray, mhz: FloatArray) -> float:
+    """How long a sensor repeats a value at least, however often it is asked; 0 if not known."""
+    changed = np.flatnonzero(np.diff(mhz) != 0)
+    if changed.size < 8:
+        return 0.0
+    return float(np.quantile(np.diff(t_ns[changed + 1]), 0.1)) / NS_PER_S
+
+
+def grain_mhz(mhz: FloatArray) -> float:
+    """What a sensor rounds to: all of its values are multiples of it; 0 for a single value."""
+    values = np.unique(np.rint(mhz).astype(np.int64))
+    return float(np.gcd.reduce(values)) if values.size > 1 else 0.0
+
+
+def is_averaged(mhz: FloatArray, supported_mhz: Sequence[int]) -> bool:
+    """Readings between the clocks that the device has: the sensor averages, and hides the lowest.
+
+    Nothing is known of that where the table has only a few clocks, far apart.
+    """
+    if len(supported_mhz) < 2 or mhz.size == 0 or not np.ptp(mhz) > 0:
+        return False
+    table = np.asarray(supported_mhz, np.float64)
+    at = np.clip(np.searchsorted(table, mhz), 1, table.size - 1)
+    steps = table[at] - table[at - 1]
+    away = np.minimum(np.abs(table[at] - mhz), np.abs(mhz - table[at - 1]))
+    is_dense = float(np.median(steps / table[at])) < DENSE
+    return is_dense and float((away > OFF_TABLE * steps).mean()) > OFTEN
 
 
 def instrument(f: FloatArray, gap: int) -> Instrument:

@@ -146,6 +146,8 @@ class Tally:
         self.promised = self.kept = 0
         self.widths: list[float] = []
         self.below: list[float] = []
+        self.warned: list[float] = []
+        """The same of locks that are called not worth it, or that may not hold."""
 
     def outcome(self, truth: str, said: str) -> str:
         """right, not known or wrong."""
@@ -159,7 +161,10 @@ def check_promise(case: Case, found: Analysis, tally: Tally) -> None:
         return
     locked = case.run(case.seed + 5, lock_mhz=x)
     actual = stds(locked)
-    tally.below.append(float((locked.true_mhz[ticks_of(locked)] < x - 1).mean()))
+    evidence = found.advice.evidence
+    is_warned = evidence.get("worth") is False or evidence.get("may_fall")
+    below = float((locked.true_mhz[ticks_of(locked)] < x - 1).mean())
+    (tally.warned if is_warned else tally.below).append(below)
     for row in found.advice.evidence["rows"]:
         low, high = row["std_locked_low"], row["std_locked"]
         if low is None or high is None:
@@ -230,11 +235,15 @@ def _report(title: str, tally: Tally, rows: list[tuple[object, ...]]) -> None:
         f"- promises of a lock kept, give or take a fifth: {wilson(tally.kept, tally.promised)} "
         f"of {tally.promised} rows; upper over lower end, median {np.median(tally.widths):.2f}"
     )
-    over = sum(b > 0.01 for b in tally.below)
     print("- locks below which the clock fell for over 1 % of the time: ", end="")
-    print(f"{wilson(over, len(tally.below))} of {len(tally.below)}\n")
+    print(f"{_left(tally.below)}; of those called not worth it or doubtful {_left(tally.warned)}\n")
     table(("family", "clear cases", "right", "not known", "wrong"), rows)
     table(
         ("truth \\ said", *ORDER),
         [(t, *(tally.matrix[t, s] or "" for s in ORDER)) for t in ORDER[:-1]],
     )
+
+
+def _left(below: list[float]) -> str:
+    over = sum(share > 0.01 for share in below)
+    return f"{wilson(over, len(below))} of {len(below)}"

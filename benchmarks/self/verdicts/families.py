@@ -1,7 +1,7 @@
 """Families of simulated runs, each drawn anew for every case, and which may set a threshold.
 
-TRIED were looked at while rules and thresholds were made, the last twelve of them only after the
-first ones had set most. HELD_OUT have controllers and sensors that no rule was tried on, and are
+TRIED were looked at while rules and thresholds were made, the later ones of them only after the
+first had set most. HELD_OUT have controllers and sensors that no rule was tried on, and are
 run when a version is finished. No two cases share their load, cap, noise, poll rate and seed.
 """
 
@@ -155,9 +155,6 @@ TRIED: dict[str, Callable[[Rng], Case]] = {
     ),
     "light, fluttering": lambda r: _light(r, flutter_steps=2),
     "light, cold": lambda r: _light(r, warm=False),
-}
-
-HELD_OUT: dict[str, Callable[[Rng], Case]] = {
     "cap, predicted": lambda r: _case(r, controller="predict"),
     "cap, stairs": lambda r: _case(r, controller="stairs"),
     "cap, patient, steps of 7.5 MHz": lambda r: _case(r, controller="patient", step_mhz=7.5),
@@ -195,4 +192,38 @@ HELD_OUT: dict[str, Callable[[Rng], Case]] = {
     "late quarter-second mean": lambda r: _case(
         r, clock_window_ns=250_000_000, lag_ns=250_000_000, controller="predict"
     ),
+}
+
+HELD_OUT: dict[str, Callable[[Rng], Case]] = {
+    "cap, duty": lambda r: _case(r, controller="duty"),
+    "cap, deadband": lambda r: _case(r, controller="deadband"),
+    "cap, deadband, steps of 10 MHz": lambda r: _case(r, controller="deadband", step_mhz=10),
+    "steps of 30 MHz, late": lambda r: _case(r, step_mhz=30, lag_ns=200_000_000),
+    "duty, fluttering": lambda r: _case(r, controller="duty", flutter_steps=1),
+    "rounds to 50 MHz": lambda r: _case(r, clock_grain_mhz=50, controller="deadband"),
+    "mean of 0.7 s": lambda r: _case(r, clock_window_ns=700_000_000, controller="patient"),
+    "refresh of 0.35 s": lambda r: _case(r, refresh_ns=350_000_000, controller="predict"),
+    "strays to 300 MHz": lambda r: _case(r, stray_p=1 / 60, stray_mhz=300.0, controller="deadband"),
+    "chiplets, duty": lambda r: _case(r, chiplets=8, chiplet_steps=3, controller="duty"),
+    "cap swings slowly": lambda r: _case(
+        r,
+        cap_swing=float(r.uniform(0.03, 0.07)),
+        cap_period_s=float(r.uniform(4.0, 7.0)),
+        controller="deadband",
+    ),
+    "power neighbour, short": lambda r: _case(
+        r, neighbour=Neighbour(power=0.09, start_s=1.0, on_s=1.2, off_s=1.7)
+    ),
+    "slow sinks, cold": lambda r: _case(
+        r,
+        adapt=chassis,
+        warm=False,
+        tau_sink_s=float(r.uniform(20, 60)),
+        tau_case_s=float(r.uniform(150, 500)),
+    ),
+    "light, three modes": lambda r: _light(r, kernel={"mode_p": 0.2, "mode_gain": 0.1}),
+    "light, stuck power flag": lambda r: _light(
+        r, stuck_reasons=int(Reason.SW_POWER_CAP), missing=no_counters(find_card("h100")).missing
+    ),
+    "memory bound, refresh of 0.2 s": lambda r: _case(r, memory_bound=True, refresh_ns=200_000_000),
 }

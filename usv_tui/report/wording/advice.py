@@ -84,11 +84,10 @@ def advice_text(advice: Advice, names: Mapping[int, str] | None = None) -> Advic
 def short_text(advice: Advice) -> str:
     """What fits behind the verdict on its own line."""
     if advice.lock_mhz is not None:
-        lock = "" if advice.verdict is Verdict.LOCK else "lock "
-        at = f"{lock}at {advice.lock_mhz} MHz{_behind(', ', gain_words(advice))}"
-        return (
-            f"not worth it {at}{_behind(', ', _cost(advice.evidence))}" if is_idle(advice) else at
-        )
+        at = f"at {advice.lock_mhz} MHz{_behind(', ', gain_words(advice))}"
+        if is_idle(advice):
+            return f"not worth it {at}{_behind(', ', _cost(advice.evidence))}"
+        return at if advice.verdict is Verdict.LOCK else f"lock {at}"
     facts = all_facts(advice, {})
     return facts[0] if facts else _WORDS[advice.verdict][1]
 
@@ -125,6 +124,7 @@ def all_facts(advice: Advice, names: Mapping[int, str]) -> list[str]:
     facts += [
         _next(evidence),
         _hidden(evidence),
+        _fall(evidence),
         _stuck(evidence),
         _flutter(evidence),
         _clock(evidence),
@@ -219,6 +219,12 @@ def _hidden(evidence: Mapping[str, Any]) -> str:
 
 def _flutter(evidence: Mapping[str, Any]) -> str:
     return "the clock readings flutter, and no row follows them" if evidence.get("flutters") else ""
+
+
+def _fall(evidence: Mapping[str, Any]) -> str:
+    if not evidence.get("may_fall"):
+        return ""
+    return "the clock falls on from its lowest, too: a lock may not hold"
 
 
 def _clock(evidence: Mapping[str, Any]) -> str:
