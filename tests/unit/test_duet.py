@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import time
 
 import numpy as np
@@ -29,6 +30,7 @@ from usv_tui.report import table
 from usv_tui.session import export, samples
 from usv_tui.session.live import Loss
 from usv_tui.session.store import Store
+from usv_tui.timesource import NS_PER_S
 
 
 def stored(run, config=None):
@@ -248,6 +250,51 @@ def test_a_worker_that_is_killed_in_no_row_costs_its_launch_alone():
     said = lose(run)
     assert any(isinstance(r, Fault) and "SIGKILL" in r.message for r in said)
     assert said[-1].is_end
+    run.duet.close(1.0)
+
+
+class Silent:
+    """A worker that is in an import for ever."""
+
+    def __init__(self, ends):
+        self.loss, self.ends = None, ends
+
+    def start(self):
+        """Nothing comes of it."""
+
+    def drain(self):
+        """It has nothing to say."""
+        return []
+
+    def command(self, command):
+        """It does not hear."""
+
+    def give_up(self, loss):
+        """It is ended."""
+        self.loss = loss
+
+    def close(self, timeout_s):
+        """Its ends of the pipes go with it."""
+        ends, self.ends = self.ends, ()
+        for fd in ends:
+            os.close(fd)
+        return False
+
+
+def test_an_import_that_does_not_end_is_told_of_its_version():
+    """The other one waits for its turn meanwhile, and the run ends with the reason."""
+    run = DuetRun(({"a": MS}, {"a": MS}), row_timeout_s=3.0)
+    make = run.duet._make
+    run.duet._make = lambda side, asked, ends: Silent(ends) if side else make(side, asked, ends)
+    run.duet.start()
+    until = time.monotonic() + 20
+    while not run.is_over and time.monotonic() < until:
+        run.records += run.duet.drain()
+        run.time.advance(NS_PER_S // 50)
+        time.sleep(0.001)
+    fault = next(r for r in run.records if isinstance(r, Fault))
+    assert fault.message == "new: the import of file.py did not end within 3 s"
+    assert "--row-timeout" in fault.hint
     run.duet.close(1.0)
 
 

@@ -1299,6 +1299,7 @@ class Runner:
 
     def _wait_to_prepare(self, turns: Turns) -> None:
         turns.poll = self._hears
+        self._progress(RunPhase.STARTING, "waits for the device")
         if not turns.wait_to_prepare():
             self._stop_reason = self._stop_reason or _LAUNCH_OVER
 

@@ -103,7 +103,7 @@ class _Side:
         self.carrier: Carrier | None = None
         self.ids: dict[int, int] = {}
         self.local: dict[int, int] = {}
-        self.has_ended = self.is_ready = False
+        self.has_ended = self.is_imported = self.is_ready = False
         self.rows: dict[int, BenchInfo] = {}
         """Its rows by the session's numbers."""
         self.chosen: Chosen | None = None
@@ -142,7 +142,7 @@ class Duet:
         self._is_over = self._is_stopped = self._is_measuring = False
         self._told_handover: dict[int, Noted] = {}
         self._began_ns: int | None = None
-        self._handover_ns = 0
+        self._handover_ns = self._launched_ns = 0
 
     @property
     def wanted(self) -> int:
@@ -183,11 +183,13 @@ class Duet:
         """A launch: both workers, and the token on its way to the first."""
         self._number += 1
         self._is_measuring = self._is_waiting = False
+        self._launched_ns = self._time.now_ns()
         self._told_handover.clear()
         ends = turns.lines()
         for side in BOTH:
             one = self._sides[side]
-            one.ids, one.local, one.has_ended, one.is_ready = {}, {}, False, False
+            one.ids, one.local = {}, {}
+            one.has_ended = one.is_imported = one.is_ready = False
             one.carrier = self._make(side, self._request(side), ends[side])
         for side in BOTH:
             self._carrier(side).start()
@@ -244,6 +246,7 @@ class Duet:
                 records += self._on_loss(side, loss)
                 return records
         self._mind_the_time()
+        self._mind_the_imports()
         if not self._is_over and all(one.has_ended for one in self._sides):
             records += self._on_end()
         return records
@@ -255,6 +258,27 @@ class Duet:
             return
         if self._time.now_ns() - self._began_ns >= most_s * NS_PER_S:
             self.command(Command("stop", f"max time {most_s:g} s"))
+
+    def _mind_the_imports(self) -> None:
+        """An import that does not end is that of one version, whatever the other one does."""
+        most_s = self._requests[0].config.row_timeout_s
+        if self._time.now_ns() - self._launched_ns < most_s * NS_PER_S:
+            return
+        for side in BOTH:
+            one = self._sides[side]
+            carrier = self._carrier(side)
+            if not (one.is_imported or one.has_ended or carrier.loss is not None):
+                what = f"the import of {Path(self._requests[side].path).name}"
+                hint = "--row-timeout S gives it more"
+                carrier.give_up(
+                    Loss(
+                        "hang",
+                        f"{what} did not end within {most_s:g} s",
+                        None,
+                        hint,
+                        int(ExitCode.USAGE),
+                    )
+                )
 
     def _on_end(self) -> list[AnyRecord]:
         """Both workers of a launch have said their last word."""
@@ -424,6 +448,9 @@ class Duet:
         if record.is_end:
             one.has_ended = True
             return self._on_early_end(side, record)
+        if record.phase == RunPhase.STARTING:
+            one.is_imported = True
+            return []
         is_first = record.phase == RunPhase.MEASURING and not one.is_ready
         if is_first:
             one.is_ready = True
