@@ -67,6 +67,7 @@ class FakeStore:
     is_moving: bool = False
 
     has_ended: bool = False
+    archive: Any = None
 
     @property
     def curves(self):

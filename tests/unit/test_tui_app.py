@@ -580,8 +580,9 @@ def test_a_row_is_copied():
     run(main())
 
 
-def test_a_screenshot_is_saved_or_the_reason_told(tmp_path):
+def test_a_screenshot_is_saved_or_the_reason_told(tmp_path, monkeypatch):
     """S writes an SVG file; an unwritable place is one line, not a crash."""
+    monkeypatch.setattr("usv_tui.tui.picture.converter", lambda _: None)
 
     async def main():
         async with running(screenshots=tmp_path) as (app, _, pilot):
@@ -591,7 +592,7 @@ def test_a_screenshot_is_saved_or_the_reason_told(tmp_path):
             assert "matmul[n=512]" in saved[0].read_text().replace("&#160;", " ")
         async with running(screenshots=tmp_path / "nowhere") as (app, _, pilot):
             await pilot.press("S")
-            assert shows(app, "no screenshot: No such file or directory")
+            assert shows(app, "no picture: No such file or directory")
 
     run(main())
 
@@ -1176,3 +1177,164 @@ def test_news_reach_who_looks_elsewhere():
             assert rung[0].endswith("\x07")
 
     run(main())
+
+
+def typed(line):
+    """Keys that type a line after the colon."""
+    names = {" ": "space", ".": "full_stop", "!": "exclamation_mark", "/": "slash", "_": "_"}
+    return ["colon", *(names.get(c, c) for c in line)]
+
+
+def test_commands_are_typed():
+    """Each verb does what it says, and says so."""
+
+    async def main():
+        controller = fake.session()
+        controller.desk = Desk()
+        async with running(controller) as (app, _, pilot):
+            view = app.presenter.view
+            for line, words in (
+                ("lock 1600", "asked for 1600 MHz"),
+                ("lock", "asked for 1890 MHz"),
+                ("unlock", "asked to unlock"),
+                ("window 300", "rolling window of 300 samples"),
+                ("base soft", "ratios refer to softmax[4096]"),
+                ("base", "each group's own baseline"),
+                ("sort std", "sorted by std %"),
+                ("mark before", "before: statistics begin afresh"),
+            ):
+                await pilot.press(*typed(line), "enter")
+                assert shows(app, words), line
+            assert controller.desk.asked == [1600, 1890, None]
+            assert ("mark", "before") in controller.calls
+            await pilot.press(*typed("filter mat !512"), "enter", *typed("zoom 10"), "enter")
+            assert (view.pattern, view.span_s) == ("mat !512", 10)
+            await pilot.press(*typed("columns tails"), "enter", *typed("pane setup"), "enter")
+            assert (view.columns, view.pane) == ("tails", "setup")
+            await pilot.press(*typed("solo"), "enter")
+            assert view.solo
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("lokc 1600", "did you mean :lock?"),
+        ("lock fast", "fast is not a clock in MHz"),
+        ("window 1", "from 10 to 10,000 samples"),
+        ("window", "nothing is not a number of samples"),
+        ("base nobody", "0 rows are named like nobody"),
+        ("base matmul", "3 rows are named like matmul"),
+        ("sort colour", "no column colour"),
+        ("zoom 0", "from 1 s to 30 days"),
+        ("pane x", "one of log, output"),
+        ("export docx", "no format docx"),
+        ("save a", "not kept in a file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(line, words):
+    """What was typed wrongly, and what would be right."""
+
+    async def main():
+        async with running() as (app, controller, pilot):
+            controller.desk = None if "save" in line else Desk()
+            app.presenter._controller.desk = controller.desk
+            await pilot.press(*typed(line), "enter")
+            assert shows(app, words)
+            assert app.failure is None
+
+    run(main())
+
+
+def test_the_command_line_is_the_palette():
+    """Every action is offered with its key; tab completes, up recalls, escape leaves."""
+
+    async def main():
+        async with running(size=(120, 40)) as (app, _, pilot):
+            await pilot.press("colon")
+            assert shows(app, "lock the clocks, at the advised clock")
+            await pilot.press(*"out")
+            assert shows(app, "next-outlier")
+            assert shows(app, "[n] Put the cursor on the next outlier")
+            await pilot.press("escape", *typed("wind"), "tab", "space", *"300", "enter")
+            assert shows(app, "rolling window of 300 samples")
+            await pilot.press("colon", "up")
+            assert shows(app, ":window 300_")
+            await pilot.press("ctrl+u", *"export s", "tab")
+            assert shows(app, ":export svg_")
+            await pilot.press("ctrl+c")
+            assert app.is_running
+            assert not shows(app, "tab completes")
+            await pilot.press(*typed("freez"), "enter")
+            assert shows(app, "FROZEN")
+
+    run(main())
+
+
+def test_a_session_is_exported_and_copied_from_the_screen(tmp_path):
+    """Markdown and a copy of the file, neither in the place of somebody else's file."""
+
+    async def main():
+        controller = fake.session()
+        controller.store.archive = tmp_path / "run.usv"
+        controller.store.archive.write_bytes(b"frames")
+        (tmp_path / "mine.md").write_text("notes")
+        async with running(controller, size=(250, 40)) as (app, _, pilot):
+            await pilot.press("colon")
+            app.presenter.paste("export md")
+            await pilot.press("enter")
+            assert "| benchmark |" in (tmp_path / "run.md").read_text()
+            for line in (f"save {tmp_path}/copy.usv", f"export md {tmp_path}/mine.md"):
+                await pilot.press("colon")
+                app.presenter.paste(line)
+                await pilot.press("enter")
+            assert (tmp_path / "copy.usv").read_bytes() == b"frames"
+            assert (tmp_path / "mine.md").read_text() == "notes"
+            assert shows(app, "is not replaced")
+
+    run(main())
+
+
+def test_a_picture_lies_beside_the_session(tmp_path, monkeypatch):
+    """P: an SVG named after the session, never in the place of another, and a PNG of it."""
+    from usv_tui.tui import picture
+
+    made = []
+    monkeypatch.setattr(picture, "converter", lambda svg: ["converter", str(svg)])
+    monkeypatch.setattr(
+        picture, "to_png", lambda _, svg: made.append(svg) or svg.with_suffix(".png")
+    )
+
+    async def main():
+        controller = fake.session()
+        controller.store.archive = tmp_path / "run.usv"
+        async with running(controller, size=(250, 40)) as (app, _, pilot):
+            await pilot.press("P", "P")
+            for thread in threading.enumerate():
+                if thread.name == "usv-picture":
+                    thread.join(10)
+            await pilot.pause()
+            names = sorted(path.name for path in tmp_path.glob("run-*.svg"))
+            assert len(names) == 2
+            assert sorted(svg.name for svg in made) == names
+            assert "matmul" in (tmp_path / names[0]).read_text()
+            assert shows(app, " and .svg")
+
+    run(main())
+
+
+def test_a_converter_is_chosen_among_those_installed(tmp_path, monkeypatch):
+    """A browser first, with the picture's size; none is no error, nor is one that fails."""
+    from usv_tui.tui import picture
+
+    svg = tmp_path / "a.svg"
+    svg.write_text('<svg viewBox="0 0 994.6 513.2">')
+    installed = {"chromium", "rsvg-convert"}
+    monkeypatch.setattr(picture.shutil, "which", lambda name: name if name in installed else None)
+    assert "--window-size=995,513" in picture.converter(svg)
+    installed.remove("chromium")
+    assert picture.converter(svg) == ["rsvg-convert", str(svg), "-o", str(tmp_path / "a.png")]
+    installed.clear()
+    assert picture.converter(svg) is None
+    assert picture.to_png(["/nowhere/converter"], svg) is None

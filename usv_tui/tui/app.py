@@ -9,6 +9,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,7 +27,7 @@ from usv_tui import signals as ours
 from usv_tui.errors import UsvError
 from usv_tui.signals import Signals
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
-from usv_tui.tui import text
+from usv_tui.tui import picture, text
 from usv_tui.tui.canvas import Canvas, Stage
 from usv_tui.tui.driver import Hangup, TtyDriver, wait_for_foreground
 from usv_tui.tui.look import DEFAULT_THEME, Look, make_look, wants_ascii
@@ -422,17 +423,33 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         self.exit(_ended_by(signal.SIGHUP))
 
     def _take_picture(self) -> None:
-        """The screen as an SVG file."""
+        """The screen as an SVG file beside the session; a PNG too where something can make one."""
         presenter, controller = self.presenter, self._controller
         assert presenter is not None
         assert controller is not None
+        archive, folder = controller.store.archive, self.options.screenshots
         try:
             with controller.gate.hold(GATE_NS):
-                path = self.save_screenshot(path=str(self.options.screenshots))
+                path = picture.name_beside(archive, folder, self.options.title)
+                path.write_text(self.export_screenshot(), encoding="utf-8")
+                command = picture.converter(path)
         except OSError as error:
-            presenter.say(f"no screenshot: {error.strerror or error}", self._time.now_ns())
-        else:
-            presenter.say(f"saved {path}", self._time.now_ns())
+            presenter.say(f"no picture: {error.strerror or error}", self._time.now_ns())
+            return
+        presenter.say(f"saved {path}", self._time.now_ns())
+        if command is not None:
+            convert = partial(self._make_png, command, path)
+            threading.Thread(target=convert, name="usv-picture", daemon=True).start()
+
+    def _make_png(self, command: list[str], path: Path) -> None:
+        png = picture.to_png(command, path)
+        if png is not None:
+            self._from_handler(partial(self._tell_png, png))
+
+    def _tell_png(self, png: Path) -> None:
+        if self.presenter is not None:
+            self.presenter.say(f"saved {png} and .svg", self._time.now_ns())
+            self._frame_soon()
 
     def _suspend(self) -> None:
         """Stop the program as the shell's job control does; here it goes on after `fg`."""

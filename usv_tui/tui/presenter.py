@@ -4,7 +4,7 @@ The app owns the terminal, the loop and the gate; everything that depends on wha
 here, and is imported only after the first paint.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from textual.strip import Strip
 
 from usv_tui import plain
+from usv_tui.gate import Gate
 from usv_tui.model import RunPhase, Verdict
 from usv_tui.records import Command
 from usv_tui.report import parameters
@@ -19,10 +20,14 @@ from usv_tui.report.columns import COLUMNS, SETS, TAILS, WHOLE, WINDOW
 from usv_tui.report.table import one_row, verdict
 from usv_tui.report.wording.advice import short_text
 from usv_tui.report.wording.rows import name_of
+from usv_tui.session.desk import ClockDesk
 from usv_tui.session.shown import ShownSession
-from usv_tui.session.snapshot import FloatArray, IntArray, Snapshot
+from usv_tui.session.snapshot import FloatArray, IntArray, RowView, Snapshot
+from usv_tui.session.store import Store
 from usv_tui.timesource import NS_PER_S
 from usv_tui.tui import keys
+from usv_tui.tui.command import MOST_SHOWN, Candidate, CommandLine, candidates, palette
+from usv_tui.tui.deeds import Deeds
 from usv_tui.tui.look import Look
 from usv_tui.tui.rows import sortable
 from usv_tui.tui.screens import detail, why
@@ -69,6 +74,8 @@ class Presenter:
         self._controller = controller
         self._store = controller.store
         self._dialog = LockDialog(controller.desk)
+        self.command_line = CommandLine()
+        self._deeds = Deeds(self)
         self._page: Page | None = None
         self._is_locking = False
         self._frozen: Snapshot | None = None
@@ -117,10 +124,20 @@ class Presenter:
             if self._page is not None:
                 return self._page.lines(scene, width, height)
             lines = self.live.lines(scene, width, height)
+            if self.command_line.is_open:
+                lines = self._with_command(lines, width)
         except Exception as error:  # noqa: BLE001  the keys must live on, to leave this page
             return [(line,) for line in scene.instead("this page", error, width, height)]
         self._log_height = max(1, self.live.layout.pane)
         return lines
+
+    def _with_command(self, lines: list[Line], width: int) -> list[Line]:
+        """The line that is typed at the foot, what it may become above it."""
+        stem = self.command_line.stem
+        most = min(MOST_SHOWN, max(0, len(lines) // 2 - 1))
+        over = self.command_line.lines(self.look, width, self._complete(stem), most)
+        kept = lines[: max(0, len(lines) - len(over))]
+        return [*kept, *((line,) for line in over[-len(lines) :])]
 
     def scene(self, now_ns: int) -> Scene:
         """What panes draw from; time stands still while frozen and after the end."""
@@ -164,6 +181,8 @@ class Presenter:
         """
         if self.view.editing and self._type(key, character):
             return ""
+        if self.command_line.is_open:
+            return self._press_command(key, character, now_ns)
         if self._is_locking:
             action = keys.actions(keys.LOCK).get(key, "")
             if action == "interrupt":
@@ -177,8 +196,7 @@ class Presenter:
             if action and not self._page.act(action):
                 self._page = None
             return ""
-        fixed = self._controller.why_fixed
-        action = keys.actions(keys.REPLAY).get(key, "") if fixed else ""
+        action = keys.actions(keys.REPLAY).get(key, "") if self._controller.why_fixed else ""
         if action:
             self.say(self._controller.seek(action), now_ns)
             self.refresh(self._controller.at_ns(now_ns))
@@ -190,17 +208,48 @@ class Presenter:
         if key == "less_than_sign":
             self.do_sort(now_ns, -1)
             return ""
-        if fixed and action in keys.MEASURING:
-            self.say(fixed, now_ns)
-            return ""
-        if not fixed and action in keys.RUNNING and self._is_past(action):
-            self.say(_IS_OVER, now_ns)
+        why_not = self.why_not(action)
+        if why_not:
+            self.say(why_not, now_ns)
             return ""
         if action in _OF_THE_APP:
             return action
         deed: Callable[[int], None] = getattr(self, f"do_{action}")
         deed(now_ns)
         return ""
+
+    def why_not(self, action: str) -> str:
+        """Why an action cannot be done now; empty when it can."""
+        fixed = self._controller.why_fixed
+        if fixed:
+            return fixed if action in keys.MEASURING else ""
+        return _IS_OVER if action in keys.RUNNING and self._is_past(action) else ""
+
+    def _press_command(self, key: str, character: str | None, now_ns: int) -> str:
+        """A key while a command is being typed."""
+        if key == "ctrl+c":
+            self.command_line.is_open = False
+            return ""
+        line = self.command_line.press(key, character, self._complete)
+        return self._deeds.run(line, now_ns) if line else ""
+
+    def _complete(self, line: str) -> Sequence[Candidate]:
+        return candidates(line, palette(keys.LIVE), self._deeds.arguments)
+
+    @property
+    def desk(self) -> ClockDesk | None:
+        """Who locks, where anybody can."""
+        return self._controller.desk
+
+    @property
+    def gate(self) -> Gate:
+        """What keeps us out of a timed window."""
+        return self._controller.gate
+
+    @property
+    def store(self) -> Store:
+        """The fold of the session."""
+        return self._controller.store
 
     def _say_unknown(self, key: str, character: str | None, now_ns: int) -> None:
         """A key that does nothing says so."""
@@ -236,6 +285,8 @@ class Presenter:
         """Pasted text belongs to the filter while it is being typed, and to nothing else."""
         if self.view.editing:
             self.view.pattern += "".join(c for c in words if c.isprintable())
+        elif self.command_line.is_open:
+            self.command_line.paste(words)
 
     def click(self, x: int, y: int, now_ns: int) -> str:
         """A row is selected, a heading sorts, the chart is read; the footer gives its key."""
@@ -402,11 +453,15 @@ class Presenter:
         row = self.view.selected_row(self.shown)
         if row is None:
             return
-        if row.error:
-            self.say(f"{plain.name(row.name)} has failed: nothing can be compared with it", now_ns)
-        elif self.snapshot.baseline == row.bench:
+        self.compare_with(None if self.snapshot.baseline == row.bench else row, now_ns)
+
+    def compare_with(self, row: RowView | None, now_ns: int) -> None:
+        """Let ratios refer to a row; None: to each group's own baseline."""
+        if row is None:
             self._controller.set_baseline(None)
             self.say("ratios refer to each group's own baseline", now_ns)
+        elif row.error:
+            self.say(f"{plain.name(row.name)} has failed: nothing can be compared with it", now_ns)
         else:
             self._controller.set_baseline(row.bench)
             self.say(f"ratios refer to {plain.name(row.name)}", now_ns)
@@ -443,14 +498,15 @@ class Presenter:
     def do_window_less(self, now_ns: int) -> None:
         """A shorter window."""
         fewer = [w for w in WINDOWS if w < self.snapshot.window]
-        self._set_window(fewer[-1] if fewer else WINDOWS[0], now_ns)
+        self.set_window(fewer[-1] if fewer else WINDOWS[0], now_ns)
 
     def do_window_more(self, now_ns: int) -> None:
         """A longer window."""
         more = [w for w in WINDOWS if w > self.snapshot.window]
-        self._set_window(more[0] if more else WINDOWS[-1], now_ns)
+        self.set_window(more[0] if more else WINDOWS[-1], now_ns)
 
-    def _set_window(self, samples: int, now_ns: int) -> None:
+    def set_window(self, samples: int, now_ns: int) -> None:
+        """The rolling window."""
         self._controller.set_window(samples)
         self.say(f"rolling window of {samples:,} samples", now_ns)
 
@@ -461,7 +517,11 @@ class Presenter:
 
     def do_mark(self, now_ns: int) -> None:
         """A new epoch."""
-        label = f"mark {max(1, len(self.snapshot.epochs))}"
+        self.mark("", now_ns)
+
+    def mark(self, label: str, now_ns: int) -> None:
+        """A new epoch, with a name or a number."""
+        label = label or f"mark {max(1, len(self.snapshot.epochs))}"
         self._controller.mark(label)
         self.say(f"{label}: statistics begin afresh", now_ns)
 
@@ -502,6 +562,10 @@ class Presenter:
             lacking.add("output")
         panes = tuple(pane for pane in PANES if pane not in lacking)
         self.view.pane = _next(panes, self.view.pane if self.view.pane in panes else panes[0])
+
+    def do_command(self, _now_ns: int) -> None:
+        """Begin to type a command."""
+        self.command_line.open()
 
     def do_filter(self, _now_ns: int) -> None:
         """Begin to type a filter."""
