@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from usv_tui.cli import script
+from usv_tui.cli import ab_scripts
 from usv_tui.cli.compare import condition
 from usv_tui.cli.measure import start
 from usv_tui.cli.options import Parser, add_run_options, positive_float, positive_int
+from usv_tui.cli.voice import put
 from usv_tui.errors import ExitCode, UsageError
+from usv_tui.foreign.recognise import Kind, kind_of
 from usv_tui.model import Answer
 
 _SCOUT_NICE = 10
@@ -101,10 +103,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args.isolate = args.device.partition(":")[0] != "sim"
     args.versions = Versions(args)
     args.file = args.versions.head.path
-    with contextlib.ExitStack() as stack:
-        stack.callback(args.versions.close)
-        script.refuse(args.file, "two versions of it are two runs with --save, and usv-tui compare")
-        stack.pop_all()
     return args
 
 
@@ -112,6 +110,8 @@ def run(argv: Sequence[str]) -> int:
     """Compare them; nothing of them is left behind."""
     args = parse(argv)
     try:
+        if not args.watch and kind_of(Path(args.file)) is Kind.SCRIPT:
+            return ab_scripts.run(args, put)
         return start(args)
     finally:
         args.versions.close()
@@ -163,6 +163,11 @@ class Versions:
         """What stands where a file's name would."""
         head = self.head.label if self._saves is None else "what is saved"
         return f"{Path(self.head.path).name}: {self.base.label} vs {head}"
+
+    @property
+    def folder(self) -> str:
+        """Where results may lie until the end."""
+        return str(self._den.path)
 
     def close(self) -> None:
         """Worktrees and results are removed."""
