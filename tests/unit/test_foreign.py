@@ -397,3 +397,18 @@ def test_what_is_to_be_done_at_exit_is_done_when_the_script_ends(tmp_path, capsy
     found = capsys.readouterr()
     assert found.out.splitlines() == ["script", "thread", "last", "first!"]
     assert "at exit" in found.err
+
+
+def test_a_group_is_closed_before_nobody_sees_anything_for_long(tmp_path):
+    """Calls that together want more than twenty seconds are timed."""
+    _, loop = _run(
+        tmp_path,
+        """
+        from torch.utils.benchmark import Timer
+        found = [Timer("pass", description=str(i)).blocked_autorange(min_run_time=9)
+                 for i in range(5)]
+        found[0].mean
+        """,
+    )
+    assert [len(group) for group in loop.groups] == [3, 2]
+    assert loop.told == [("group closed", {"seconds": 27.0, "rows": 3})]

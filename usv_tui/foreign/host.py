@@ -7,6 +7,7 @@ import contextvars
 import functools
 import importlib
 import importlib.util
+import math
 import os
 import runpy
 import sys
@@ -41,6 +42,8 @@ AUTOTUNERS = (
 )
 """Whose trials are none of the script's benchmarks."""
 _JOIN_S = 0.2
+_LONGEST_S = 20.0
+"""Calls that wait for so much time are timed, so that whoever looks on sees some."""
 ALONE = "its value is needed at once"
 
 
@@ -352,6 +355,11 @@ class Host:
         if held > self.conductor.room_bytes:
             evidence = {"held_bytes": held, "rows": len(self._waiting)}
             self.conductor.tell("group closed", evidence, call)
+            self.flush()
+        beside = [item.call.seconds for item in self._waiting if item.group == group]
+        if math.fsum(beside) > _LONGEST_S:
+            told = {"seconds": math.fsum(beside), "rows": len(beside)}
+            self.conductor.tell("group closed", told, call)
             self.flush()
 
     def elsewhere(self, call: Call, windows_s: Sequence[float], why: str) -> None:

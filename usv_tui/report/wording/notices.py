@@ -173,8 +173,13 @@ _SENTENCES: dict[str, Words] = {
         f"{_apart(e)} beside its group as where the script called it: the value is the latter"
     ),
     "group closed": lambda e: (
-        f"{e.get('rows', '?')} calls that wait hold {float(e['held_bytes']) / 1e9:.3g} GB: "
-        "they are timed now, before the rest of their group"
+        f"{e.get('rows', '?')} calls that wait "
+        + (
+            f"hold {float(e['held_bytes']) / 1e9:.3g} GB"
+            if "held_bytes" in e
+            else f"want {float(e['seconds']):.3g} s"
+        )
+        + ": they are timed now, before the rest of their group"
     ),
     "sleeps skipped": lambda e: (
         f"{e['count']} sleeps between its benchmarks, {float(e['seconds']):.3g} s, were skipped"
