@@ -31,6 +31,7 @@ from usv_tui.session import export, samples
 from usv_tui.session.live import Loss
 from usv_tui.session.store import Store
 from usv_tui.timesource import NS_PER_S
+from usv_tui.tui.screens import detail
 
 
 def stored(run, config=None):
@@ -106,6 +107,9 @@ def test_everything_that_is_shown_is_a_fold_of_the_records(slower):
     assert "BASE" in text
     assert "5 of both versions" in text
     assert text.count(f"@{LABELS[0]}") == 0
+    page = detail._launches(lines["a"])
+    assert page.count("1.0") >= 5
+    assert "alone: slower" in page
     data = export.as_dict(store, snapshot)
     row = next(r for r in data["rows"] if r["name"] == f"a @{LABELS[1]}")
     assert row["versus"]["raw"]["answer"] == row["versus"]["corrected"]["answer"] == "slower"

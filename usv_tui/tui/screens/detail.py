@@ -59,6 +59,7 @@ def _findings(scene: Scene, row: RowView, width: int) -> list[Paragraph]:
         ("cache", _cache(row)),
         ("rate", _rate(row)),
         ("ratio", _ratio(scene, row)),
+        ("launches", _launches(row)),
         ("drift", _drift(row)),
         ("clock", _effect(row)),
         (
@@ -105,7 +106,13 @@ def _ratio(scene: Scene, row: RowView) -> str:
     sign, _ = answer_sign(ratio, scene.look)
     interval = f" [{fixed(ratio.low, 4)}, {fixed(ratio.high, 4)}]"
     rounds = f" from {ratio.n:,} rounds"
-    effective = "" if ratio.n_eff is None else f", worth {ratio.n_eff:,.0f} independent ones"
+    if row.versus is not None:
+        rounds = f" over {ratio.n:,} launch{'es' if ratio.n > 1 else ''}"
+    effective = (
+        ""
+        if row.versus is not None or ratio.n_eff is None
+        else f", worth {ratio.n_eff:,.0f} independent ones"
+    )
     note = "".join(f"; {part}" for part in (ratio.note, *ratio_limits(ratio)) if part)
     baseline = plain.name(row.baseline_name) if row.baseline_name else "the baseline"
     half = interval_text(ratio, scene.look.glyphs)
@@ -113,6 +120,19 @@ def _ratio(scene: Scene, row: RowView) -> str:
         f"{sign} {ratio.answer.value}: {ratio.ratio:.4f}x{half}{interval} against "
         f"{baseline}{rounds}{effective}{note}"
     )
+
+
+def _launches(row: RowView) -> str:
+    """Where two versions are compared: each launch's ratio, and what the family of rows makes."""
+    versus = row.versus
+    if versus is None or not versus.launches:
+        return ""
+    each = ", ".join(f"{one.ratio:.4f}" for one in versus.launches)
+    family = ""
+    if versus.family is not None:
+        low, high = versus.family
+        family = f"; for all rows together [{fixed(low, 4)}, {fixed(high, 4)}], alone: {versus.raw}"
+    return f"{each}{family}"
 
 
 def _drift(row: RowView) -> str:
