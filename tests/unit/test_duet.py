@@ -191,6 +191,22 @@ def test_a_row_that_raises_in_one_version_is_lost_in_both():
     assert stored(run).rows[errors[0].bench].state is RowState.FAILED
 
 
+def test_a_row_without_memory_is_told_that_both_versions_hold_theirs():
+    """What helps is said: fewer or smaller rows."""
+
+    def build(side, name):
+        def hungry():
+            raise MemoryError("out of memory")
+
+        return hungry if (side, name) == (1, "a") else None
+
+    rows = {"a": MS, "b": MS}
+    run = DuetRun((rows, rows), launches=1, launch_s=0.4, build=build)
+    run.run()
+    error = next(r for r in run.records if isinstance(r, BenchError))
+    assert "both versions hold their inputs" in error.message
+
+
 def test_a_wrong_result_is_wrong_and_never_faster(tmp_path):
     """The file's check holds the new version's results against the old one's."""
 

@@ -54,6 +54,7 @@ MOST_UNEXPLAINED = 2
 _LEAVE_S = 2.0
 """How long a worker whose launch is over may take to leave."""
 BOTH = (0, 1)
+_BOTH_HELD = " (both versions hold their inputs at once: fewer rows with -k, or smaller ones)"
 _NO_ROW = "no row is left that both versions have"
 
 Carrier = ThreadSource | ChildSource
@@ -625,8 +626,9 @@ class Duet:
 
     def _on_error(self, side: int, record: BenchError) -> list[AnyRecord]:
         bench = self._sides[side].ids.get(record.bench, record.bench)
-        said: list[AnyRecord] = [msgspec.structs.replace(record, bench=bench, fatal=False)]
-        said.append(State(record.at_ns, bench, RowState.FAILED, record.message))
+        message = record.message + (_BOTH_HELD if record.kind == "oom" else "")
+        told = msgspec.structs.replace(record, bench=bench, message=message, fatal=False)
+        said: list[AnyRecord] = [told, State(record.at_ns, bench, RowState.FAILED, message)]
         said += self._lose(side, bench)
         if record.fatal:
             self._carrier(side).give_up(Loss("device", record.message, record.bench))
