@@ -122,9 +122,7 @@ class _Timers:
             fn,
             _name(spec),
             _params(spec),
-            group=repr(
-                (spec.label, spec.sub_label, spec.num_threads, spec.env and spec.description)
-            ),
+            group=_title(spec),
             seconds=wanted["seconds"],
             calls=number,
             inner=1,
@@ -186,6 +184,13 @@ def _wanted(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[st
 def _group(timer: Any) -> object:
     spec = timer._task_spec
     return (spec.label, spec.sub_label, spec.num_threads)
+
+
+def _title(spec: Any) -> str:
+    """What rows that are compared have in common: of environments also the description."""
+    threads = f"{spec.num_threads} threads" if spec.num_threads != 1 else None
+    parts = (spec.label, spec.sub_label, spec.description if spec.env else None, threads)
+    return ", ".join(str(part) for part in parts if part) or "torch.utils.benchmark"
 
 
 def _name(spec: Any) -> str:

@@ -230,7 +230,7 @@ class _Grid:
         label = Label(
             title.replace("[", "(").replace("]", ")"),
             {**sizes, bench.line_arg: line_name},
-            group=f"{title} {sizes}",
+            group=", ".join([title, *(f"{key}={value}" for key, value in sizes.items())]),
             is_baseline=i == 0 and len(bench.line_vals) > 1,
         )
 
