@@ -456,3 +456,18 @@ def test_strips_of_any_size(width, each):
     lines = Strips().lines(made, made.axis(2 * max(1, width - GUTTER)), width, each)
 
     assert [line.cell_length for line in lines] == [width] * 3 * each
+
+
+def test_the_session_before_is_a_dotted_line():
+    """Its median lies across the chart where it is on the scale, and nowhere else."""
+    values = [1.0e-4 + 1e-6 * (i % 9) for i in range(40)]
+    made = scene(np.linspace(0, 9.9, 40), values)
+
+    def dotted(before):
+        row = replace(made.snapshot.rows[0], ghost_s=before)
+        again = replace(made, snapshot=replace(made.snapshot, rows=(row,)))
+        lines, _ = plot(again, cells=40, height=8)
+        return [line.count("┈") > 5 for line in lines].count(True)
+
+    assert dotted(1.09e-4) == 1
+    assert dotted(2e-4) == dotted(None) == 0

@@ -96,6 +96,7 @@ class Chart:
             )
             self._draw(scene, row, axis, raster, scale, picture)
             picture.unit = _axis_unit(scale, picture.unit)
+            _draw_before(scene, row, scale, raster)
         _draw_times(scene, axis, raster)
         heads = _labels(scale, picture.unit, height, scene, min(width, GUTTER))
         if width <= GUTTER:
@@ -306,6 +307,17 @@ def _draw_bins(
         raster.dots(x[textured], y[textured], _SERIES)
     _draw_beyond(scene, columns.x, top, raster, _ALERT)
     _draw_line(scene, columns.x, middle, axis, raster, scale)
+
+
+def _draw_before(scene: Scene, row: RowView, scale: Scale, raster: Raster) -> None:
+    """The median of the session before, as a dotted line where the plot is empty."""
+    before = row.ghost_s
+    if before is None or not scale.is_set or not scale.low <= before <= scale.high:
+        return
+    line = min(int((1 - scale.part(before)) * raster.height), raster.height - 1)
+    free = (raster.bits[line] == 0) & (raster.over[line] == 0)
+    raster.over[line, free] = ord(scene.look.glyphs.dotted)
+    raster.owner[line, free] = _DIM
 
 
 def _draw_times(scene: Scene, axis: TimeAxis, raster: Raster) -> None:
