@@ -107,6 +107,7 @@ def child(samples, frames, result):
             self.gate = Gate()
             self.desk = None
             self.can_renew = False
+            self.why_fixed = ""
             self.rng, self.rounds, self.step = fill(self.store, samples)
             self.now_ns = SESSION_S * S
             self.fold_ns = 0
@@ -118,7 +119,7 @@ def child(samples, frames, result):
                 self.fold_ns += time.thread_time_ns() - began
                 return made
 
-            self.store.snapshot = snapshot
+            self.snapshot = self.store.snapshot = snapshot
 
         def pump(self):
             began = time.thread_time_ns()
