@@ -86,7 +86,7 @@ def test_the_terminal_is_asked_for_its_size(launch):
     terminal.press(b"jj")
     terminal.resize(60, 12)
     os.kill(terminal.pid, signal.SIGWINCH)
-    terminal.until("▸■ matmul[n=2048]")
+    terminal.until("▸■  2048")
     end = time.monotonic() + PATIENCE_S
     while "q quit" not in terminal.screen.display[11]:
         assert time.monotonic() < end

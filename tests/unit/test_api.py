@@ -603,7 +603,7 @@ def test_a_measurement_is_one_line():
     assert repr(m) == (
         "k: 2.000 ± 0.816 µs (n=3, inner=4, cache cold, event timer)  3 TFLOP/s  1 GB/s"
     )
-    assert repr(Measurement([], "k")) == "k: — ± — us (n=0)"
+    assert repr(Measurement([], "k")) == "k: — ± — µs (n=0)"
     assert repr(Measurement([0.5])) == "500.000 ± 0.000 ms (n=1)"
 
 

@@ -101,7 +101,7 @@ def test_every_torch_device_is_mapped_and_all_its_sensors_are_shown(fake, tmp_pa
     power = check(report, "telemetry of cuda:1", "power_mw")
     assert (power.status, power.value) == (Status.OK, "305123 mW")
     assert "nvml field 186" in power.why
-    assert "12 us a call" in power.why
+    assert "12 µs a call" in power.why
     fan = check(report, "telemetry of cuda:1", "fan_pct")
     assert (fan.status, fan.value) == (Status.MISSING, "")
     assert "not supported" in fan.why

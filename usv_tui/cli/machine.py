@@ -332,7 +332,7 @@ def _telemetry(
     cost = Check(
         name="one fast look",
         status=Status.OK,
-        value=f"{cost_ns / 1000:.0f} us",
+        value=f"{cost_ns / 1000:.0f} µs",
         why="median of its duration, ten times a second",
         facts={"cost_ns": cost_ns},
     )
@@ -388,7 +388,7 @@ def _sensor(field: str, sensor: SensorInfo, reading: Reading) -> Check:
     if sensor.refresh_ns:
         details.append(f"new every {sensor.refresh_ns / 1e6:.0f} ms")
     if sensor.cost_ns:
-        details.append(f"{sensor.cost_ns / 1000:.0f} us a call")
+        details.append(f"{sensor.cost_ns / 1000:.0f} µs a call")
     if sensor.refused:
         details.append(f"{sensor.refused} values refused ({sensor.refusal})")
     details.append(sensor.doubt)

@@ -19,7 +19,7 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     launches = f"{duet.done} of both versions, in fresh processes"
     if duet.handover_ns is not None and duet.handover_share is not None:
         cost_us = duet.handover_ns / 1e3
-        launches += f"; handing over took {cost_us:.1f} us, {duet.handover_share:.2%} of the time"
+        launches += f"; handing over took {cost_us:.1f} µs, {duet.handover_share:.2%} of the time"
     rule = "95 % over launches, for the next one too; the verdict is corrected for "
     rule += f"{duet.rows} row{'s' if duet.rows != 1 else ''} (Holm)"
     return [*said, ("launches", launches), ("interval", rule)]

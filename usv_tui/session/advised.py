@@ -17,6 +17,8 @@ SETTLED_NS = 8 * NS_PER_S
 FEWEST = 20
 LEVEL = 0.03
 """The medians of both halves of those readings agree within this, or within their spread."""
+SAME = 0.02
+"""Advised clocks within this of each other are one advice: it has stood since the first."""
 NEAR = 0.9
 """The advised clock is at most so far below the readings, unless a row alone asks for less."""
 NOTHING = "nothing was advised while this run lasted"
@@ -32,18 +34,26 @@ class AdvisedLock:
     def __init__(self) -> None:
         self.why = NOTHING
         """Why there is no lock yet, for the end of a run that never had one."""
-        self._key: tuple[str, int | None] = ("", None)
+        self._verdict: Verdict | None = None
+        self._mhz: int | None = None
         self._since_ns = 0
 
     def look(self, advice: Advice, readings: Sequence[Reading], now_ns: int) -> int | None:
         """The clock to lock at now; None while nothing is advised, or not surely, or in vain."""
-        key = (str(advice.verdict), advice.lock_mhz)
-        if key != self._key:
-            self._key, self._since_ns = key, now_ns
+        if not self._is_as_before(advice):
+            self._verdict, self._mhz, self._since_ns = advice.verdict, advice.lock_mhz, now_ns
         if advice.lock_mhz is None:
             return None
         self.why = self._doubt(advice, readings, now_ns)
         return None if self.why else advice.lock_mhz
+
+    def _is_as_before(self, advice: Advice) -> bool:
+        """The verdict is the one that has stood, and so is its clock, nearly."""
+        if advice.verdict is not self._verdict:
+            return False
+        if advice.lock_mhz is None or self._mhz is None:
+            return advice.lock_mhz == self._mhz
+        return abs(advice.lock_mhz - self._mhz) <= SAME * self._mhz
 
     def _doubt(self, advice: Advice, readings: Sequence[Reading], now_ns: int) -> str:
         """Why the advice is not followed yet; empty when it is to be."""

@@ -142,7 +142,7 @@ def _launch(store: "Store", record: Launch) -> None:
 
 
 def _launched(store: "Store", record: Launched) -> None:
-    cost = f"handing over cost {record.handover_ns / 1e3:.1f} us"
+    cost = f"handing over cost {record.handover_ns / 1e3:.1f} µs"
     words = f"launch {record.number} ended: {record.turns} turns, {cost}, {record.share:.2%}"
     store.log.line(record.at_ns, "event", words)
 

@@ -162,6 +162,17 @@ class ClockEvidence:
         return mhz is not None and is_averaged(mhz, self.supported_mhz)
 
     @property
+    def may_fall(self) -> bool:
+        """It wanders so far down that a lock where it usually is lowest may not hold."""
+        mhz = self.under_load_mhz
+        return mhz is not None and mhz.size > 0 and may_fall(mhz, self.step_mhz)
+
+    def cost_of(self, lock_mhz: int | None) -> float | None:
+        """Share of the usual clock that a lock there takes; None where one of both is not known."""
+        usual = self.usual_mhz
+        return 1 - lock_mhz / usual if lock_mhz is not None and usual else None
+
+    @property
     def usual_mhz(self) -> float | None:
         """The usual clock, of the slowest partition: it sets the times."""
         mhz = self.under_load_mhz
@@ -405,7 +416,11 @@ def _advice(
         # A limit cycle above the lock is gone with it, and so are its falls.
         below = min(float(x), X_MARGIN * (clock.low_mhz or x))
         gains = [_with_misses(gain, clock, below) for gain in gains]
+    likely = gains
+    if x is not None and clock.may_fall:
+        gains = [_with_falls(gain) for gain in gains]
     shown = _shown(gains, inputs.shown_bench)
+    is_worth = None if shown is None else _is_worth(shown.row.bench, likely, clock.cost_of(x))
     effect = shown.row.effect if shown else None
     return Advice(
         verdict=verdict,
@@ -413,7 +428,7 @@ def _advice(
         std_now=effect.std_now if effect else _worst_std(inputs),
         std_locked=effect.std_locked if effect else None,
         std_locked_low=effect.std_locked_low if effect else None,
-        evidence=_evidence(inputs, gains, needs or {}, x, shown),
+        evidence=_evidence(inputs, gains, needs or {}, x, shown, is_worth=is_worth),
         reason=reason,
         power_coupled=is_coupled,
     )
@@ -431,9 +446,17 @@ def _with_misses(gain: _Gain, clock: ClockEvidence, x: float) -> _Gain:
         lower = mhz[mhz <= np.median(mhz)]
         missed = max(missed, effect.alpha**2 * float(np.log(lower).var()))
     high = math.sqrt(effect.std_locked**2 + missed)
-    if may_fall(mhz, clock.step_mhz):
-        high = max(high, effect.std_now or high)
     effect = msgspec.structs.replace(effect, std_locked=min(high, effect.std_now or high))
+    return gain._replace(row=replace(gain.row, effect=effect))
+
+
+def _with_falls(gain: _Gain) -> _Gain:
+    """The promise of a lock that may not hold: it may leave all of the std."""
+    effect = gain.row.effect
+    if effect.std_locked is None or effect.std_now is None:
+        return gain
+    high = max(effect.std_locked, effect.std_now)
+    effect = msgspec.structs.replace(effect, std_locked=high)
     return gain._replace(row=replace(gain.row, effect=effect))
 
 
@@ -446,9 +469,14 @@ def _shown(gains: list[_Gain], before: int | None) -> _Gain | None:
     return old if old.effect * old.gain >= SAME_ROW * best.effect * best.gain else best
 
 
-def _is_worth(best: _Gain, gains: list[_Gain], clock_cost: float) -> bool:
-    """Whether a lock brings the row that gains most enough for what it costs the slowest."""
-    effect = best.row.effect
+def _is_worth(best: int, gains: list[_Gain], clock_cost: float | None) -> bool:
+    """Whether a lock brings that row enough for what it costs the slowest one.
+
+    By what is likely: that a lock may not hold shows within seconds of trying it.
+    """
+    if clock_cost is None:
+        return True
+    effect = next(g.row.effect for g in gains if g.row.bench == best)
     now, least, most = effect.std_now, effect.std_locked_low, effect.std_locked
     if now is None or least is None or most is None:
         return True
@@ -468,6 +496,8 @@ def _evidence(
     needs: dict[str, float],
     x: int | None,
     shown: _Gain | None,
+    *,
+    is_worth: bool | None,
 ) -> dict[str, Any]:
     """The numbers behind an advice, plain enough to be saved."""
     clock = inputs.clock
@@ -493,13 +523,12 @@ def _evidence(
         evidence["stuck"] = list(clock.stuck)
     if x is not None:
         evidence["lock_from"] = _basis(inputs)
-        mhz = clock.under_load_mhz
-        if mhz is not None and mhz.size and may_fall(mhz, clock.step_mhz):
+        if clock.may_fall:
             evidence["may_fall"] = True
-    if x is not None and clock.usual_mhz:
-        cost = 1 - x / clock.usual_mhz
+    cost = clock.cost_of(x)
+    if cost is not None:
         evidence["clock_cost"] = cost
-        if shown is not None and not _is_worth(shown, gains, cost):
+        if is_worth is False:
             evidence["worth"] = False
     if inputs.solo_low_mhz:
         evidence["solo_low_mhz"] = {str(k): v for k, v in inputs.solo_low_mhz.items()}

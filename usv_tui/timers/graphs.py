@@ -59,7 +59,7 @@ def capture(
     replay_ns = covered_ns(replay)
     if eager_ns >= _ENOUGH_NS and replay_ns < _TOO_FAST * eager_ns:
         reason = (
-            f"a replay takes {replay_ns / 1e3:.4g} us, an eager call {eager_ns / 1e3:.4g} us: "
+            f"a replay takes {replay_ns / 1e3:.4g} µs, an eager call {eager_ns / 1e3:.4g} µs: "
             "work is missing from the graph"
         )
         return _eager(fn, "graph differs", reason=reason, eager_ns=eager_ns, replay_ns=replay_ns)

@@ -186,8 +186,8 @@ def _refuse_early(
         name = f"{_root(waiting)} {type(waiting).__name__}".strip()
         raise BenchFault(
             "returns early",
-            f"fn returned a {name} that was not ready: {usual_ns / 1e3:.4g} us for the call, "
-            f"and {least_ns / 1e3:.4g} us more until it was there",
+            f"fn returned a {name} that was not ready: {usual_ns / 1e3:.4g} µs for the call, "
+            f"and {least_ns / 1e3:.4g} µs more until it was there",
             "call block_until_ready() on the result in fn",
         )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def _us(value: Any) -> str:
-    return f"{float(value) / 1e3:.4g} us"
+    return f"{float(value) / 1e3:.4g} µs"
 
 
 def _crowd(e: Mapping[str, Any]) -> str:

@@ -66,6 +66,10 @@ _SENTENCES: dict[str, Words] = {
     ),
     "sensor doubted": lambda e: f"{e.get('sensor', 'a sensor')} is {e.get('reason', '')}",
     "device lost": lambda e: f"THE DEVICE IS LOST: {e.get('reason', '')}",
+    "handover": lambda e: (
+        f"handing the turn over took {float(e['median_ns']) / 1e3:.1f} µs (median of "
+        f"{e['turns']} turns)"
+    ),
     "shared device": lambda e: f"others use this device: {_others(e)}",
     "no longer shared": lambda _: "the device is ours alone again",
     "not warmed up": lambda e: (
