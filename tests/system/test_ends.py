@@ -118,7 +118,7 @@ def test_a_hang_that_holds_the_interpreter_is_survived_by_isolation(program, sta
 
 def test_a_hang_that_holds_the_interpreter_can_be_ended(program, start):
     """TERM ends what no longer listens: exit code 4, the row named, the session readable."""
-    hang = 'print("hanging", flush=True)\nctypes.PyDLL(None).sleep(600)'
+    hang = 'time.sleep(1.5)\nprint("hanging", flush=True)\nctypes.PyDLL(None).sleep(600)'
     run = start(program.write(late(hang, at=3000)), *ENDLESS)
     wait_until(program.sessions)
     [path] = program.sessions()
