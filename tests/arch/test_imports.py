@@ -28,7 +28,7 @@ MODULES = {
 TORCH = {
     "usv_tui.timers.events",
     "usv_tui.timers.cache",
-    "usv_tui.engine.worker",
+    "usv_tui.engine.choice",
     "usv_tui.telemetry.identity",
 }
 KERNELS = "usv_tui.timers.probe_kernels"

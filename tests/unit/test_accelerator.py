@@ -8,14 +8,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.fakes.fake_accelerator import FakeTorch, accelerator
+from tests.fakes.fake_accelerator import Accelerator, Event, FakeTorch, Stream, accelerator
 from usv_tui import do_bench, get_timer
-from usv_tui.engine.worker import choose_device, make_timer, work
-from usv_tui.errors import DeviceError, UsageError
+from usv_tui.engine.choice import choose_device
+from usv_tui.engine.worker import make_timer, work
+from usv_tui.errors import DeviceError, TimerError, UsageError
 from usv_tui.gate import Gate
 from usv_tui.library.timer_selection import NoDevice
 from usv_tui.model import RunConfig, WorkRequest
@@ -274,7 +276,7 @@ def test_events_that_tell_no_time_leave_the_host_s_clock_which_waits(
     assert "synchronised at both ends" in timer.info.reason
     slot = Slot(0, task(torch, 2000))
     assert statistics.median(windows(timer, slot, 1)) >= 2000 * US
-    with pytest.raises(RuntimeError, match="support events"):
+    with pytest.raises(TimerError, match="support events"):
         make_timer(RunConfig(device="fakeacc:0", timer="torch"), torch)
 
 
@@ -330,3 +332,136 @@ def test_a_row_of_python_alone_is_told_on_any_accelerator(torch: FakeTorch) -> N
     [(code, evidence)] = timer.examine(Slot(0, python))
     assert code == "host only"
     assert evidence["host_ns"] > 100 * evidence["window_ns"]
+
+
+def in_units(event: type, factor: float) -> Callable[..., float]:
+    """Times as they are, in another unit than milliseconds."""
+    true = event.elapsed_time  # type: ignore[attr-defined]
+    return lambda start, end: factor * true(start, end)
+
+
+def refuse(*_: object) -> None:
+    """What an unfinished backend does."""
+    raise NotImplementedError("not yet")
+
+
+def stamp_at_launch(event: Any, patch: Any) -> None:
+    """Events that are reached in their turn, and stamped when they are put in."""
+    record = event.record
+
+    def stamped(self: Any, stream: Any = None) -> None:
+        self.asked_ns = time.perf_counter_ns()
+        record(self, stream)
+
+    patch(event, "record", stamped)
+    patch(event, "elapsed_time", lambda a, b: float((b.asked_ns - a.asked_ns) * 1e-6))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda e, s: s(e, "query", None), "TypeError"),
+        (lambda e, s: s(e, "synchronize", lambda _: None), "returns before its work is done"),
+        (lambda e, s: s(Accelerator, "synchronize", lambda *_: None), "returns before its work"),
+        (lambda e, s: s(e, "elapsed_time", in_units(e, 1e3)), "event timing does not work"),
+        (lambda e, s: s(e, "elapsed_time", in_units(e, 1e-3)), "event timing does not work"),
+        (lambda e, s: s(e, "elapsed_time", lambda *_: 0.0), "event timing does not work"),
+        (lambda e, s: s(e, "elapsed_time", refuse), "tell no time"),
+        (stamp_at_launch, "stamped when they are launched"),
+        (lambda e, s: s(Stream, "put_wait", refuse), ""),
+    ],
+    ids=["query", "wait", "synchronise", "us", "s", "zero", "refuses", "launch", "no waits"],
+)
+def test_events_that_would_lie_are_refused(
+    torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, spoil: Any, words: str
+) -> None:
+    """Whatever a backend lacks or gets wrong: one line for who asked for events, and no figure."""
+    spoil(Event, monkeypatch.setattr)
+    config = RunConfig(device="fakeacc:0", timer="torch")
+    if not words:
+        assert make_timer(config, torch).info.name == "event"
+        return
+    with pytest.raises(TimerError, match=words):
+        make_timer(config, torch)
+
+
+FAR = """
+import torch
+class Far:
+    device = type("Device", (), {"type": "otheracc", "index": 1})()
+    def data_ptr(self): return 4096
+    detach = copy_ = dtype = None
+far, near = Far(), torch.zeros(4, device="fakeacc")
+class Model:
+    def __init__(self, *held): self.held = {"weights": [*held]}
+    def __call__(self): torch.task("work", 200_000)
+def returns():
+    torch.task("work", 200_000)
+    return far
+BENCHMARKS = {"returns": returns, "holds": Model(far), "both": Model(far, near)}
+"""
+
+
+def test_work_on_another_device_is_refused_or_named(torch: FakeTorch, tmp_path: Path) -> None:
+    """Events of one device see nothing of another one."""
+    records = run(tmp_path, FAR)
+    failed = {r.bench: r for r in records if isinstance(r, BenchError)}
+    assert {bench: error.kind for bench, error in failed.items()} == {
+        0: "other device",
+        1: "other device",
+    }
+    assert "its tensors are on otheracc:1" in failed[0].message
+    [told] = [r.notice for r in records if isinstance(r, Noted) and r.notice.code == "other device"]
+    assert told.bench == 2
+    assert "tensors on otheracc:1" in sentence(told)
+
+
+REGISTERED = """
+import sys, torch
+torch.appear("newacc")
+BENCHMARKS = {"row": lambda: torch.task("work", 2_000_000)}
+"""
+
+
+@pytest.mark.parametrize("device", ["auto", "newacc", "newacc:0"])
+def test_a_backend_that_only_the_file_registers_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str
+) -> None:
+    """Torch hears of it while the file is imported, and the device is chosen then."""
+    with accelerator() as torch:
+        hide(torch, monkeypatch)
+        records = run(tmp_path, REGISTERED, device=device)
+    chosen = [r.device for r in records if isinstance(r, Chosen)]
+    assert chosen[-1] == "newacc:0"
+    assert medians(records)[0] == pytest.approx(2000, rel=0.06)
+
+
+def test_a_kind_that_not_even_the_file_brings_is_no_such_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is a mistake after the import as it was before."""
+    path = tmp_path / "bench.py"
+    path.write_text("BENCHMARKS = {'row': lambda: None}")
+    records: list[AnyRecord] = []
+    request = WorkRequest(path=str(path), device="newac", config=RunConfig(iters=5))
+    with accelerator() as torch:
+        hide(torch, monkeypatch)
+        work(request, records.append, deque(), threading.Event(), Gate())
+    [fault] = [r for r in records if isinstance(r, Fault)]
+    assert "--device newac: no such device" in fault.message
+    assert not [r for r in records if isinstance(r, Chosen)]
+
+
+def hide(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no accelerator, until the file says `torch.appear(name)`."""
+    kind, there = torch.kind, torch.accelerator
+    module = getattr(torch, kind)
+    delattr(torch, kind)
+    torch.accelerator = SimpleNamespace(is_available=lambda: False)  # type: ignore[assignment]
+
+    def appear(name: str) -> None:
+        torch.kind, torch.accelerator = name, there
+        setattr(torch, name, module)
+
+    monkeypatch.setattr(torch, "appear", appear, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", torch)

@@ -18,8 +18,9 @@ from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.engine.worker import work
 from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
-from usv_tui.records import AnyRecord, BenchError, Noted, Samples, Timing
+from usv_tui.records import AnyRecord, BenchError, Mark, Noted, Samples, Timing
 from usv_tui.report.wording.notices import sentence
+from usv_tui.timers import wall
 from usv_tui.timers.host_clock import HostClock
 
 US = 1_000
@@ -41,11 +42,11 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTorch]:
         yield fake
 
 
-def run(tmp_path: Path, text: str, device: str = "cpu") -> list[AnyRecord]:
+def run(tmp_path: Path, text: str, device: str = "cpu", iters: int = 5) -> list[AnyRecord]:
     """A whole run on the host's clock; its records."""
     path = tmp_path / "bench.py"
     path.write_text(text, encoding="utf-8")
-    config = RunConfig(iters=5, warmup_max_s=0.01, max_time_s=20.0)
+    config = RunConfig(iters=iters, warmup_max_s=0.01, max_time_s=20.0)
     records: list[AnyRecord] = []
     request = WorkRequest(path=str(path), device=device, config=config)
     work(request, records.append, deque(), threading.Event(), Gate())
@@ -103,7 +104,7 @@ def test_a_row_on_a_device_that_nothing_waits_for_is_refused(
     records = run(tmp_path, FILE)
     [failed] = [r for r in records if isinstance(r, BenchError)]
     assert failed.kind == "host clock"
-    assert "its tensors are on fakeacc" in failed.message
+    assert "its work is on fakeacc" in failed.message
 
 
 def test_an_accelerator_that_is_not_used_costs_a_row_nothing(
@@ -269,3 +270,64 @@ def test_a_row_that_seems_to_leak_does_not_pile_its_work_up_on_the_device(
     records = run(tmp_path, text)
     assert any(isinstance(r, Samples) for r in records)
     assert torch.most_pending < 50
+
+
+def test_a_device_whose_synchronise_waits_for_nothing_is_refused(
+    torch: FakeTorch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, it returns at once, and the work goes on: no figure, and the reason."""
+    monkeypatch.setattr(type(torch.accelerator), "synchronize", lambda *_: None)
+    records = run(tmp_path, FILE)
+    [failed] = [r for r in records if isinstance(r, BenchError)]
+    assert failed.kind == "host clock"
+    assert "synchronize returns before the device is done" in failed.message
+
+
+LATE = """
+import torch
+calls = 0
+def fn():
+    global calls
+    calls += 1
+    if calls > 40:
+        torch.task("work", 2_000_000)
+BENCHMARKS = {"row": fn}
+"""
+
+
+def test_an_accelerator_that_comes_into_use_later_is_waited_for_from_then_on(
+    torch: FakeTorch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was timed before is left out by a new epoch, and the run says why."""
+    monkeypatch.setattr(wall, "_LOOK_AGAIN_NS", 0)
+    records = run(tmp_path, LATE, iters=200)
+    [mark] = [i for i, r in enumerate(records) if isinstance(r, Mark)]
+    after = [s for r in records[mark:] if isinstance(r, Samples) for s in r.samples()]
+    assert after
+    assert min(s.window_ns / s.inner for s in after) >= 2000 * US
+    assert any("what was timed before is left out" in line for line in said(records))
+
+
+HIDDEN = """
+import dataclasses, torch
+x = torch.zeros(4, device="fakeacc")
+torch.fakeacc.is_initialized = lambda: False
+@dataclasses.dataclass
+class Held:
+    layers: list
+class Model:
+    def __init__(self, held): self.held = held
+    def __call__(self): torch.task("work", 2_000_000)
+class Outer:
+    inner = Model(Held([{"weight": x}]))
+    def run(self): self.inner()
+outer = Outer()
+BENCHMARKS = {"object": Model(Held([x])), "method": outer.run, "lambda": lambda: outer.run()}
+"""
+
+
+def test_tensors_inside_objects_are_found(torch: FakeTorch, tmp_path: Path) -> None:
+    """Behind dataclasses, attributes, class attributes and what a method calls."""
+    records = run(tmp_path, HIDDEN)
+    times = [s.window_ns / s.inner for r in records if isinstance(r, Samples) for s in r.samples()]
+    assert min(times) >= 2000 * US

@@ -272,7 +272,7 @@ def test_a_sweep_without_a_gpu_is_refused_before_the_file_is_run(
     device, tmp_path, capsys, monkeypatch
 ):
     """Exit 7 and one line, at once: no set-up, no session, no table."""
-    monkeypatch.setattr("usv_tui.engine.worker.sees_gpu", lambda: False)
+    monkeypatch.setattr("usv_tui.engine.choice.sees_gpu", lambda: False)
     file = tmp_path / "suite.py"
     file.write_text("raise AssertionError('it was run')\n")
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from usv_tui.engine import worker
+from usv_tui.engine import choice, worker
 from usv_tui.errors import DeviceError, TimerError, UsageError
 from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
@@ -58,9 +58,9 @@ def choose(monkeypatch):
                 raise ImportError("libcudart.so.12: cannot open shared object file")
             return torch
 
-        monkeypatch.setattr(worker.importlib, "import_module", imported)
+        monkeypatch.setattr(choice.importlib, "import_module", imported)
         told = []
-        return *worker.choose_device(wanted, told.append, CLOCK)[:3], told
+        return *choice.choose_device(wanted, told.append, CLOCK)[:3], told
 
     return choose
 

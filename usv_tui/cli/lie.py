@@ -12,8 +12,9 @@ from usv_tui.cli.measure import check_file
 from usv_tui.cli.options import Parser
 from usv_tui.cli.simulate import Simulation
 from usv_tui.cli.voice import say
+from usv_tui.engine.choice import DeviceChoice
 from usv_tui.engine.lie import Lie, LieRow, measure_lie
-from usv_tui.engine.worker import choose_device, make_timer
+from usv_tui.engine.worker import make_timer
 from usv_tui.errors import ExitCode, UsageError
 from usv_tui.model import RunConfig, Skipped
 from usv_tui.report import grid
@@ -73,10 +74,11 @@ def _measure(args: argparse.Namespace) -> tuple[Lie, str, str, Sequence[Skipped]
         return lie, prepared.device, "SIMULATED", suite.skipped
     if args.file is None:
         raise UsageError("which benchmark file?", "usv-tui lie FILE, or --device sim:h100")
-    device, reason, _, torch = choose_device(args.device, lambda _: None, MonotonicTime())
-    suite = load_suite(args.file, device, args.select or None)
-    timer = make_timer(RunConfig(device=device), torch)
-    return measure_lie(suite.benchmarks, device, timer), device, reason, suite.skipped
+    chosen = DeviceChoice(args.device, lambda _: None, MonotonicTime())
+    suite = load_suite(args.file, chosen.after_import, args.select or None)
+    timer = make_timer(RunConfig(device=chosen.device), chosen.torch)
+    lie = measure_lie(suite.benchmarks, chosen.device, timer)
+    return lie, chosen.device, chosen.reason, suite.skipped
 
 
 def text(lie: Lie, device: str, reason: str) -> str:

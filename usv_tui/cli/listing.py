@@ -26,14 +26,12 @@ def run(argv: list[str]) -> int:
     check_file(args.file)
     script.refuse(args.file, "its rows are known when it runs")
     from usv_tui import timesource
-    from usv_tui.engine import worker
+    from usv_tui.engine import choice
     from usv_tui.suite import discovery
 
-    device, reason, _, _ = worker.choose_device(
-        args.device, lambda _record: None, timesource.MonotonicTime()
-    )
-    suite = discovery.load_suite(args.file, device, args.select or None)
-    say(f"device {device}: {reason}")
+    chosen = choice.DeviceChoice(args.device, lambda _record: None, timesource.MonotonicTime())
+    suite = discovery.load_suite(args.file, chosen.after_import, args.select or None)
+    say(f"device {chosen.device}: {chosen.reason}")
     for name, note in discovery.summary(suite, everything=args.all):
         put(f"{plain.name(name)}  {plain.line(note)}".rstrip())
     is_refused = any(skipped.is_refused for skipped in suite.skipped)

@@ -20,6 +20,7 @@ from usv_tui.clocks.controllers import controller_for
 from usv_tui.clocks.inventory import list_devices
 from usv_tui.clocks.lease_files import LeaseDirectory
 from usv_tui.clocks.target import MAY_LOCK, NEEDS_RIGHTS, lock_command
+from usv_tui.engine.choice import load_backend
 from usv_tui.errors import UsvError
 from usv_tui.model import ClockHold, DeviceInfo, Reading, SensorInfo
 from usv_tui.seams import ClockController, Identity, TelemetrySource, Tier
@@ -88,6 +89,8 @@ def diagnose(
     ask = _Asker(answer_s)
     clock = time_source or MonotonicTime()
     torch, checks = _torch(ask, torch_loader)
+    if torch is not None:
+        checks += _backend(ask, torch, device.partition(":")[0])
     devices = _devices(ask, torch)
     cards, why, _ = ask(lambda: list_devices(access))
     sections = [
@@ -181,6 +184,14 @@ def _torch(ask: _Asker, loader: Callable[[], Any]) -> tuple[Any, list[Check]]:
     facts = {"version": version, "hip": hip, "cuda": cuda}
     value = f"{version} ({build})"
     return torch, [Check(name="torch", status=Status.OK, value=value, facts=facts)]
+
+
+def _backend(ask: _Asker, torch: Any, kind: str) -> list[Check]:
+    """A backend from outside of torch is loaded, as a run would load it; what went wrong there."""
+    if kind in ("auto", "cpu") or accelerators.is_known(torch, kind):
+        return []
+    _, why, _ = ask(lambda: load_backend(kind))
+    return [Check(name=kind, status=Status.FAIL, value="not loaded", why=why)] if why else []
 
 
 def _devices(ask: _Asker, torch: Any) -> dict[str, dict[str, Any]]:

@@ -52,9 +52,9 @@ def run(argv: list[str]) -> int:
     if args.file is not None:
         check_file(args.file)
         script.refuse(args.file, "a sweep visits rows that stay")
-    from usv_tui.engine import worker
+    from usv_tui.engine import choice
 
-    if args.device == "cpu" or (args.device == "auto" and not worker.sees_gpu()):
+    if args.device == "cpu" or (args.device == "auto" and not choice.sees_gpu()):
         from usv_tui.clocks.controllers import CPU_CLOCK
 
         why = "no GPU is seen here, and " if args.device == "auto" else ""

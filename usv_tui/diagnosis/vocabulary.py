@@ -38,6 +38,8 @@ BADGES: Mapping[str, str] = {
     "host only": "host only",
     "host clock waits": "waits",
     "asynchronous library": "asynchronous?",
+    "other device": "other device",
+    "not waited for": "not waited for",
     "inputs fixed": "inputs fixed",
     "nothing written": "nothing written",
     "faster again": "keeps results",
@@ -70,7 +72,7 @@ def badge_of(code: str) -> str:
 
 DISBELIEVED = (
     *("work outside the stream", "faster than roofline", "nothing written", "faster again"),
-    *("unfinished result", "lazy result", "clock replaced"),
+    *("unfinished result", "lazy result", "clock replaced", "not waited for"),
 )
 """Codes under which a row's time is no time of its work: it has no ratio."""
 

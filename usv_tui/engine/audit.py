@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.difference import difference
-from usv_tui.engine.reach import reachable
 from usv_tui.errors import one_line
 from usv_tui.suite import values
 from usv_tui.suite.inputs import Inputs
+from usv_tui.suite.reach import reachable
 from usv_tui.timers.phases import unwrap
 from usv_tui.timers.wall import Failure, Slot, Timer
 from usv_tui.timesource import NS_PER_S

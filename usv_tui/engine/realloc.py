@@ -4,13 +4,12 @@ The new buffers are made while the old ones are still there, so they lie elsewhe
 goes wrong with them leaves the row as it was. Happens between rounds, in the thread that measures.
 """
 
-import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from usv_tui.model import RunConfig
+from usv_tui.suite.reach import is_array, objects
 from usv_tui.timers.cache import storages
-from usv_tui.timers.host_clock import reachable
 from usv_tui.timers.phases import unwrap
 from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
@@ -144,6 +143,5 @@ def is_elsewhere(old: Callable[[], object], new: Callable[[], object]) -> bool:
 
 def _memory(fn: Callable[[], object]) -> dict[int, int]:
     """Where the arrays and tensors lie that a callable holds."""
-    # An object that is called holds them as attributes, which its bound method leads to.
-    call = fn if hasattr(fn, "__code__") else [fn, types.MethodType(type(fn).__call__, fn)]
-    return {at: size for at, size in storages(reachable(call)).items() if size >= _LEAST_BYTES}
+    arrays = filter(is_array, objects(fn))
+    return {at: size for at, size in storages(arrays).items() if size >= _LEAST_BYTES}

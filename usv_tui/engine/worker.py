@@ -7,7 +7,6 @@ ours as a `Fault` with a traceback. Nothing is raised out of `work`.
 import importlib
 import importlib.util
 import os
-import re
 import sys
 import threading
 import traceback
@@ -20,48 +19,33 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from usv_tui import plain
 from usv_tui.copies import leave_if_copy, no_copies
 from usv_tui.diagnosis.checks import distortions
 from usv_tui.diagnosis.ear import listening
 from usv_tui.diagnosis.growth import Growth
 from usv_tui.diagnosis.host_watch import HostWatch
-from usv_tui.diagnosis.roofline import cpu_roofline, facts_of, roofline_of
+from usv_tui.diagnosis.roofline import cpu_roofline, facts_of
 from usv_tui.engine import guest
 from usv_tui.engine.attendant import Attendant
+from usv_tui.engine.choice import LIBRARY, DeviceChoice, Emit
 from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.references import References
 from usv_tui.engine.runner import LeftBehind, Resumed, Runner
 from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where
-from usv_tui.errors import DeviceError, ExitCode, TimerError, UsageError, UsvError, one_line
+from usv_tui.errors import ExitCode, TimerError, UsvError
 from usv_tui.foreign.host import Ending, Host, nothing_called
 from usv_tui.gate import Gate
 from usv_tui.model import Notice, RunConfig, RunPhase, Suite, WorkRequest
-from usv_tui.records import AnyRecord, Chosen, Command, Fault, Noted, Progress
+from usv_tui.records import Chosen, Command, Fault, Noted, Progress
 from usv_tui.suite.discovery import load_suite, select_rows
-from usv_tui.telemetry.identity import FRAMEWORKS, device_facts
-from usv_tui.timers.abilities import ask, is_hip
+from usv_tui.timers.abilities import ask
 from usv_tui.timers.cache import Flusher
-from usv_tui.timers.devices import (
-    Family,
-    count,
-    current_kind,
-    device_name,
-    family_of,
-    is_here,
-    is_known,
-    waits_for,
-)
+from usv_tui.timers.devices import family_of, waits_for
 from usv_tui.timers.host_clock import HostClock
 from usv_tui.timers.wall import Timer, WallTimer
 from usv_tui.timesource import MonotonicTime, TimeSource
-from usv_tui.vendor.nvml import silence_deprecation
-
-Emit = Callable[[AnyRecord], object]
-LIBRARY = "torch"
-"""Its import takes long, and is not the benchmark file's."""
 
 
 class Prepared(NamedTuple):
@@ -121,18 +105,23 @@ def _work(
     where: Where | None,
     turns: Turns | None,
 ) -> str:
-    torch: Any = None
     references = References()
-    if prepared is not None:
-        device, reason, identity = prepared.device, prepared.reason, prepared.identity
-    else:
-        device, reason, identity, torch = choose_device(request.device, emit, clock)
-    if device == "cpu":
-        identity = {**identity, **facts_of(cpu_roofline())}
+    chosen: DeviceChoice | Prepared = prepared or DeviceChoice(request.device, emit, clock)
+    told = ""
+
+    def device_now() -> str:
+        nonlocal told
+        if isinstance(chosen, DeviceChoice) and told != chosen.after_import():
+            told = chosen.device
+            _tell_choice(chosen, emit, clock)
+        return chosen.device
+
     references.take()
-    emit(Chosen(clock.now_ns(), device, reason, identity))
+    if isinstance(chosen, Prepared) or chosen.is_made or request.script is not None:
+        told = chosen.device if isinstance(chosen, Prepared) else chosen.after_import()
+        _tell_choice(chosen, emit, clock)
     if request.script is not None:
-        return _run_script(request, emit, commands, wake, gate, clock, where, (device, reason))
+        return _run_script(request, emit, commands, wake, gate, clock, where, chosen)
     if prepared is not None and prepared.suite is not None:
         suite = select_rows(prepared.suite, request.select)
     else:
@@ -140,17 +129,18 @@ def _work(
         imports = Imports()
         try:
             with _told_apart(request.path, emit, clock, references.take):
-                suite = load_suite(request.path, device, request.select or None)
+                suite = load_suite(request.path, device_now, request.select or None)
         finally:
             imports.mend()
         leave_if_copy()
     if request.duet is not None:
         _tell_foreign(request.duet.foreign, emit, clock)
     _tell_distortions(emit, clock)
-    config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
+    device, torch = chosen.device, getattr(chosen, "torch", None)
+    config = msgspec.structs.replace(request.config, device=device, device_reason=chosen.reason)
     if prepared is None and device != "cpu":
         emit(Progress(clock.now_ns(), RunPhase.IMPORTING, f"the timer of {device}"))
-    timer = prepared.timer if prepared is not None else make_timer(config, torch)
+    timer = prepared.timer if prepared is not None else make_timer(config, torch, clock)
     runner = Runner(
         suite,
         config,
@@ -178,6 +168,13 @@ def _work(
         return runner.run()
 
 
+def _tell_choice(chosen: DeviceChoice | Prepared, emit: Emit, clock: TimeSource) -> None:
+    identity = chosen.identity
+    if chosen.device == "cpu":
+        identity = {**identity, **facts_of(cpu_roofline())}
+    emit(Chosen(clock.now_ns(), chosen.device, chosen.reason, identity))
+
+
 def _run_script(
     request: WorkRequest,
     emit: Emit,
@@ -186,16 +183,16 @@ def _run_script(
     gate: Gate,
     clock: TimeSource,
     where: Where | None,
-    chosen: tuple[str, str],
+    chosen: DeviceChoice | Prepared,
 ) -> str:
     """Somebody else's script, whose calls are timed while it runs."""
-    device, reason = chosen
+    device = chosen.device
     torch: Any = sys.modules.get("torch")
-    config = msgspec.structs.replace(request.config, device=device, device_reason=reason)
+    config = msgspec.structs.replace(request.config, device=device, device_reason=chosen.reason)
     runner = guest.GuestRunner(
         Suite(request.path, ()),
         config,
-        make_timer(config, torch),
+        make_timer(config, torch, clock),
         emit,
         commands=commands,
         wake=wake,
@@ -332,143 +329,7 @@ def _tell_distortions(emit: Emit, clock: TimeSource) -> None:
         emit(Noted(notice))
 
 
-def choose_device(
-    wanted: str, emit: Emit, clock: TimeSource
-) -> tuple[str, str, dict[str, Any], Any]:
-    """The device, the reason for it, what identifies it, and torch (None when not needed).
-
-    Raises:
-        UsageError: not the name of a device.
-        DeviceError: not here, with what torch says of it.
-    """
-    if wanted == "cpu":
-        return "cpu", "asked for", {}, None
-    kind, colon, number = wanted.partition(":")
-    if not _IS_KIND(kind) or (colon and not number.isdecimal()) or kind in _NO_KINDS:
-        raise _no_such(wanted)
-    emit(Progress(clock.now_ns(), RunPhase.IMPORTING, LIBRARY))
-    silence_deprecation()
-    try:
-        torch = importlib.import_module("torch")
-    except Exception as error:
-        if wanted == "auto":
-            return "cpu", f"torch cannot be imported ({type(error).__name__})", {}, None
-        raise DeviceError(
-            f"--device {wanted}: torch cannot be imported: {error}", "install torch"
-        ) from error
-    version = str(getattr(torch, "__version__", "of no known version"))
-    found = _kind(wanted, kind, torch, version)
-    if found is None:
-        return "cpu", _no_accelerator(torch, version), {"torch": version}, torch
-    family = family_of(torch, found)
-    index = int(number) if number else _current_index(family)
-    total = count(family)
-    if index >= total:
-        there = ", ".join(f"{found}:{i} {device_name(family, i)}".strip() for i in range(total))
-        raise DeviceError(f"--device {wanted}: no such device", f"there is {there}")
-    _set_device(index, family)
-    reason = "asked for"
-    if wanted == "auto":
-        what = "GPU" if found == "cuda" else f"{found} device"
-        reason = f"torch {version} sees {total} {what}(s)"
-    return f"{found}:{index}", reason, {"torch": version} | _facts(index, family, torch), torch
-
-
-def sees_gpu() -> bool:
-    """Whether torch shows an accelerator to this process."""
-    silence_deprecation()
-    try:
-        torch = importlib.import_module("torch")
-    except Exception:  # noqa: BLE001  whatever is wrong with it, it shows none
-        return False
-    return current_kind(torch) is not None
-
-
-_IS_KIND = re.compile(r"[a-z_][a-z0-9_]*").fullmatch
-_NO_KINDS = ("meta", "sim", "gpu", "rocm", "hip", "nvidia", "amd", "intel", "metal")
-"""What people write and torch has no device of."""
-
-
-def _no_such(wanted: str) -> UsageError:
-    return UsageError(
-        f"--device {plain.line(wanted, 40).strip() or repr(wanted)}: no such device",
-        "cpu, cuda, cuda:N, xpu, mps, another accelerator of torch's, or sim:CARD (demo --list)",
-    )
-
-
-def _kind(wanted: str, kind: str, torch: Any, version: str) -> str | None:
-    """The kind of accelerator to use; None for the CPU.
-
-    Raises:
-        UsageError: torch has never heard of it.
-        DeviceError: it is not here.
-    """
-    if wanted == "auto":
-        return current_kind(torch)
-    if kind != "cuda" and not is_known(torch, kind):
-        _load_backend(kind)
-        if not is_known(torch, kind):
-            raise _no_such(wanted)
-    if is_here(torch, kind):
-        return kind
-    current = current_kind(torch)
-    if kind == "cuda" or current is None:
-        hint = "use --device cpu, or install a torch build for your GPU"
-        raise DeviceError(f"--device {wanted}: {_no_accelerator(torch, version)}", hint)
-    raise DeviceError(f"--device {wanted}: torch {version} sees none", f"there is {current}")
-
-
-def _load_backend(kind: str) -> None:
-    """Backends from outside of torch are packages of this name, where torch does not load them."""
-    package = f"torch_{kind}"
-    if importlib.util.find_spec(package) is None:
-        return
-    try:
-        importlib.import_module(package)
-    except Exception as error:
-        raise DeviceError(
-            f"--device {kind}: {package} cannot be imported: {error}", "use --device cpu"
-        ) from error
-
-
-def _no_accelerator(torch: Any, version: str) -> str:
-    has_cuda = getattr(getattr(torch, "version", None), "cuda", None)
-    build = "ROCm" if is_hip(torch) else "CUDA" if has_cuda else "CPU-only"
-    return f"torch {version} is a {build} build and sees no GPU"
-
-
-def _facts(index: int, family: Family, torch: Any) -> dict[str, Any]:
-    """What identifies a device, and its peak rates where they are known."""
-    if family.kind != "cuda":
-        facts: dict[str, Any] = {"ordinal": index, "kind": family.kind}
-        name = device_name(family, index)
-        if family.kind in FRAMEWORKS:
-            facts = device_facts(index, torch, family.kind) | facts
-        return facts | ({"name": name} if name else {})
-    properties = ask(family.gpu, "get_device_properties", index)
-    return device_facts(index, torch) | facts_of(roofline_of(properties, is_amd=is_hip(torch)))
-
-
-def _current_index(family: Family) -> int:
-    return int(ask(family.gpu, "current_device", default=0))
-
-
-def _set_device(index: int, family: Family) -> None:
-    """Make a device the thread's own, where it is not already."""
-    try:
-        family.gpu.set_device(index)
-    except (AttributeError, RuntimeError) as error:
-        if index == _current_index(family):
-            return
-        raise DeviceError(
-            f"--device {family.kind}:{index}: {family.module} does not choose it: {error}",
-            f"make it the only one with CUDA_VISIBLE_DEVICES={index}"
-            if family.kind == "cuda"
-            else f"make it the only {family.kind} device that torch sees",
-        ) from error
-
-
-def make_timer(config: RunConfig, torch: Any) -> Timer:
+def make_timer(config: RunConfig, torch: Any, time_source: TimeSource | None = None) -> Timer:
     """The timer that was asked for, never another.
 
     Raises:
@@ -491,18 +352,19 @@ def make_timer(config: RunConfig, torch: Any) -> Timer:
     # Only device events can be captured in a graph or held back by a blocker.
     events = importlib.import_module("usv_tui.timers.events")
     try:
-        timer: Timer = events.EventTimer(
+        timer: Timer = events.event_timer(
             torch,
             kind,
             graph=config.graph,
             blocker=config.blocker,
             probe=config.probe,
             reason="events of the device" if wanted == "auto" else "asked for",
+            time_source=time_source,
         )
-    except (TimerError, RuntimeError, NotImplementedError) as error:
+    except TimerError as error:
         if wanted != "auto" or kind == "cuda" or config.graph or config.blocker:
             raise
-        return _synced(f"no events on {kind}: {one_line(error)}", torch, kind)
+        return _synced(f"no events on {kind}: {error.message}", torch, kind)
     return timer
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from usv_tui import plain
-from usv_tui.engine.worker import choose_device, make_flusher
+from usv_tui.engine.choice import choose_device
+from usv_tui.engine.worker import make_flusher
 from usv_tui.errors import DeviceError, TimerError
 from usv_tui.library.arguments import BadValue
 from usv_tui.model import RunConfig
@@ -175,7 +176,15 @@ def engine_timer(timer: Any) -> tuple[Timer, Place]:
         place = _gpu_or_none(timer)
         if place is not None:
             events = importlib.import_module("usv_tui.timers.events")
-            return events.EventTimer(place.torch, place.kind, probe=False), place
+            try:
+                return events.event_timer(place.torch, place.kind, probe=False), place
+            except TimerError as error:
+                wait = waits_for(place.torch, place.kind)
+                if timer == "torch" or place.kind == "cuda" or wait is None:
+                    raise
+                host = HostClock({**_waits(), place.kind: wait}, names_loaded=False)
+                why = f"no events on {place.kind}: {error.message}"
+                return WallTimer(why, host.wait, host=host), place
         host = HostClock(_waits(), names_loaded=False)
         sync = host.wait if host.waits else None
         return WallTimer("no GPU: the work is on the host", sync, host=host), Place("cpu")

@@ -21,10 +21,11 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from usv_tui.engine.choice import Emit
 from usv_tui.engine.runner import LeftBehind
 from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where, row_of, stack_of
-from usv_tui.engine.worker import Emit, Prepared, work
+from usv_tui.engine.worker import Prepared, work
 from usv_tui.errors import ExitCode
 from usv_tui.gate import Gate
 from usv_tui.model import Notice, RunPhase, WorkRequest

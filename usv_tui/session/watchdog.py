@@ -1,6 +1,6 @@
 """Calls that do not return: told while they last, and given up when they have lasted too long."""
 
-from usv_tui.engine.worker import LIBRARY
+from usv_tui.engine.choice import LIBRARY
 from usv_tui.errors import ExitCode
 from usv_tui.model import AT_WORK, Notice, RowState, RunConfig, RunPhase
 from usv_tui.records import AnyRecord, BenchError, Gap, Noted, Output, Progress, State

@@ -58,8 +58,12 @@ _LIBRARIES = (
 _ids = itertools.count(1)
 
 
-def load_suite(path: str | Path, device: str, select: Sequence[str] | None = None) -> Suite:
+def load_suite(
+    path: str | Path, device: str | Callable[[], str], select: Sequence[str] | None = None
+) -> Suite:
     """Import a benchmark file in this thread and list its rows for a device.
+
+    A `device` that is called is asked for when the file has been imported.
 
     `select` keeps the rows whose name any of the patterns matches: a glob of the whole name where
     it has `*` or `?`, else a part of the name.
@@ -71,6 +75,7 @@ def load_suite(path: str | Path, device: str, select: Sequence[str] | None = Non
     path = Path(path)
     full = path.absolute()  # the file may change the working directory
     module = _import(path)
+    device = device if isinstance(device, str) else device()
     rows, others = _collect(full, module, device)
     group_rows(rows, device)
     kept = [row for row in rows if _is_selected(row.name, select)]

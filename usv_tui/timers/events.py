@@ -11,20 +11,24 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from typing import Any
 
+from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.diagnosis.vocabulary import Finding, finding
-from usv_tui.errors import TimerError
+from usv_tui.errors import TimerError, UsvError, one_line
 from usv_tui.model import Flag, Notice, TimerInfo
 from usv_tui.records import AnyRecord, Noted, ProbeClock, Samples
+from usv_tui.suite.reach import objects
 from usv_tui.timers.abilities import ask, lacking, require_events
 from usv_tui.timers.devices import Family, current_kind, device_name, family_of
 from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.examine import EXAMINED, Examiner
 from usv_tui.timers.graphs import capture
+from usv_tui.timers.host_clock import refuse_early
 from usv_tui.timers.in_flight import END, MAX_LAUNCHES, Block, Flight, Known, Pairs
+from usv_tui.timers.owned import Where, devices
 from usv_tui.timers.phases import Calls, PhaseCollector, unwrap
 from usv_tui.timers.probe import Probe, find_probe
 from usv_tui.timers.spin import Filler, find_spin
-from usv_tui.timers.stream_clock import StreamClock, check_events, measure_floor
+from usv_tui.timers.stream_clock import StreamClock, check_events, check_waits, measure_floor
 from usv_tui.timers.torch_clock import TorchClock
 from usv_tui.timers.wall import Failure, Slot
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
@@ -57,6 +61,21 @@ def load_torch() -> Any:
             "--timer wall times the host",
         )
     return torch
+
+
+def event_timer(torch: Any, kind: str, **options: Any) -> "EventTimer":
+    """An `EventTimer`, whatever somebody's backend lacks or raises.
+
+    Raises:
+        TimerError: there can be none, and why.
+    """
+    try:
+        return EventTimer(torch, kind, **options)
+    except UsvError:
+        raise
+    except Exception as error:
+        why = f"event timing does not work on {kind}: {one_line(error)}"
+        raise TimerError(why, "--timer wall times the host") from error
 
 
 class EventTimer:
@@ -95,9 +114,11 @@ class EventTimer:
         """Events by which streams wait for each other."""
         self._pool.reserve(2 * min(depth, 64))
         self._gpu.synchronize()
-        check_events(self._pool, self._clock)
+        check_events(self._gpu, self._pool, self._clock)
         self._can_ask = _can_be_asked(self._gpu.current_stream())
         self._spin = find_spin(torch, family.kind, self._gpu, self._pool)
+        if self._spin is not None:
+            check_waits(self._gpu, self._pool, self._spin, self._clock)
         floor = measure_floor(self._gpu, self._pool, self._spin)
         self._stream_clock = StreamClock(self._gpu, self._pool, self._clock, anchor_every_ns)
         self._examiner = Examiner(
@@ -157,7 +178,7 @@ class EventTimer:
         free, fly = self._pool.free, open_.append
         is_plain, has_probe, extra = self._is_plain, self._probe is not None, self._extra
         stream = self._gpu.current_stream()
-        is_drained = stream.query
+        is_drained = getattr(stream, "query", None) or _unknown
         add_host, add_flag = block.host_ns.append, block.flags.append
         is_precise = True
         failure: Failure | None = None
@@ -450,7 +471,26 @@ class EventTimer:
         return [(f.code, f.evidence) for f in found]
 
     def meet(self, slot: Slot, result: object) -> None:
-        """Events see what runs in the stream, whatever is returned."""
+        """Events see what runs in the stream of this device, and nothing on another one.
+
+        Raises:
+            BenchFault: the row's work is elsewhere, or not done when it returns.
+        """
+        fn = unwrap(slot.fn)
+        home = Where(self._family.kind, int(ask(self._gpu, "current_device", default=0)))
+        returned, held = devices(objects(result)), devices(objects(fn))
+        elsewhere = [where for where in returned or held if where != home]
+        if elsewhere and home not in (returned or held):
+            raise BenchFault(
+                "other device",
+                f"its tensors are on {elsewhere[0]}, and the events of {home} see nothing there",
+                f"--device {elsewhere[0]} times it",
+            )
+        others = [str(where) for where in dict.fromkeys([*returned, *held]) if where != home]
+        if others:
+            found = finding("other device", devices=others, home=str(home))
+            self._notes.append((slot.bench, found))
+        refuse_early(fn, result, slot.before)
 
     def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:
         """Which of these verdicts on a row two more examinations both contradict."""
@@ -518,6 +558,10 @@ class EventTimer:
 
 def _nothing() -> None:
     pass
+
+
+def _unknown() -> bool:
+    return False
 
 
 def _raiser(error: BaseException) -> Callable[[], object]:

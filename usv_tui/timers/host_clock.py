@@ -5,17 +5,19 @@ brought up meanwhile, the clock waits for it at both ends of every window; where
 for it, the row is refused. Libraries whose calls return early are named.
 """
 
-import functools
 import statistics
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn, cast
 
 from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.diagnosis.vocabulary import Finding, finding
-from usv_tui.timers.devices import current_kind, is_used, waits_for
+from usv_tui.suite.reach import is_array, objects
+from usv_tui.timers.devices import current_kind, family_of, is_used, waits_for
+from usv_tui.timers.owned import devices
+from usv_tui.timers.stream_clock import holds_back
 
 Wait = Callable[[], object]
 
@@ -55,9 +57,6 @@ _WAITS: Mapping[str, str] = {
     "arrayfire": "sync",
 }
 """What of a library waits for all of its work, where there is such a thing."""
-_ON_HOST = ("cpu", "meta", "")
-_DEPTH = 4
-_MOST_LEAVES = 2000
 _LOOKS = 3
 _LONG_CALL_NS = 500_000_000
 _LAG_NS = 20_000
@@ -76,6 +75,8 @@ class HostClock:
         """By kind of accelerator."""
         self.names_loaded = names_loaded
         self._named: set[str] = set()
+        self._proven: set[str] = set()
+        """Kinds whose work was seen to be done when what waits for it had returned."""
 
     def wait(self) -> None:
         """Wait for everything."""
@@ -90,30 +91,42 @@ class HostClock:
         Raises:
             BenchFault: its work goes on after its calls, and nothing here can wait for it.
         """
-        torch = sys.modules.get("torch")
-        owned = [*reachable(result), *reachable(fn)]
-        kinds = {kind: True for leaf in owned if (kind := _kind_of(leaf)) not in _ON_HOST}
-        found: list[Finding] = []
-        fresh = self._libraries(owned)
-        for kind in dict.fromkeys([*kinds, *used_kinds(torch)]):
-            if kind in self.waits:
-                continue
-            wait = waits_for(torch, kind) if torch is not None else None
-            if wait is not None:
-                self.waits[kind] = wait
-                fresh.append(kind)
-            elif kind in kinds:
-                raise BenchFault(
-                    "host clock",
-                    f"its tensors are on {kind}, and torch.{kind}.synchronize is not here: "
-                    "the host's clock would time the launch",
-                    f"--device {kind} times it with the device's events",
-                )
-        if fresh:
-            found.append(finding("host clock waits", kinds=fresh))
-        _refuse_early(fn, result, before)
+        owned = list(objects(result, fn, is_leaf=_is_leaf))
+        kinds = [where.kind for where in devices(owned)]
+        fresh = [*self._libraries(owned), *self._accelerators(kinds)]
+        found = [finding("host clock waits", kinds=fresh)] if fresh else []
+        refuse_early(fn, result, before)
         found += self._name(owned)
         return found
+
+    def look_again(self) -> list[Finding]:
+        """Whether an accelerator has come into use since rows were looked at: it is waited for."""
+        try:
+            fresh = self._accelerators(())
+        except BenchFault as fault:
+            self._proven |= set(used_kinds(sys.modules.get("torch")))
+            return [finding("not waited for", reason=fault.message)]
+        return [finding("host clock waits", kinds=fresh, is_late=True)] if fresh else []
+
+    def _accelerators(self, kinds: Collection[str]) -> list[str]:
+        """Kinds that rows hold tensors of, or that are in use, and were not waited for so far."""
+        torch: Any = sys.modules.get("torch")
+        fresh: list[str] = []
+        for kind in dict.fromkeys([*kinds, *used_kinds(torch)]):
+            if kind in self._proven:
+                continue
+            wait = self.waits.get(kind) or (waits_for(torch, kind) if torch else None)
+            if wait is None:
+                if kind in kinds:
+                    _refuse(kind, f"torch.{kind}.synchronize is not here")
+                continue
+            if not holds_back(family_of(torch, kind).gpu, wait):
+                _refuse(kind, f"torch.{kind}.synchronize returns before the device is done")
+            self._proven.add(kind)
+            if kind not in self.waits:
+                self.waits[kind] = wait
+                fresh.append(kind)
+        return fresh
 
     def _libraries(self, owned: Iterable[object]) -> list[str]:
         """Other libraries than torch whose arrays a row holds, and whose work can be waited for."""
@@ -145,6 +158,14 @@ class HostClock:
         ]
 
 
+def _refuse(kind: str, why: str) -> NoReturn:
+    raise BenchFault(
+        "host clock",
+        f"its work is on {kind}, and {why}: the host's clock would time the launch",
+        f"--device {kind} times it with the device's events",
+    )
+
+
 def used_kinds(torch: Any) -> list[str]:
     """The kinds of accelerators that this process uses through torch."""
     if torch is None:
@@ -165,11 +186,11 @@ class _Lag(NamedTuple):
     """What the result said of itself; None when it says nothing."""
 
 
-def _refuse_early(
+def refuse_early(
     fn: Callable[[], object], result: object, before: Iterable[Callable[[], object]]
 ) -> None:
     """A result that can be waited for, and has to be: three calls in a row show it."""
-    waiting = next((leaf for leaf in reachable(result) if _can_wait(leaf)), None)
+    waiting = next(filter(_can_wait, objects(result, is_leaf=_is_leaf)), None)
     if waiting is None:
         return
     lags: list[_Lag] = []
@@ -196,7 +217,7 @@ def _lag(fn: Callable[[], object]) -> _Lag:
     start_ns = time.perf_counter_ns()
     result = fn()
     end_ns = time.perf_counter_ns()
-    waiting = [leaf for leaf in reachable(result) if _can_wait(leaf)]
+    waiting = list(filter(_can_wait, objects(result, is_leaf=_is_leaf)))
     said = [bool(leaf.is_ready()) for leaf in waiting if callable(getattr(leaf, "is_ready", None))]
     wait_ns = time.perf_counter_ns()
     for leaf in waiting:
@@ -222,19 +243,12 @@ def _wait_of(library: str, leaf: Any) -> Wait | None:
     return None
 
 
+def _is_leaf(item: Any) -> bool:
+    return is_array(item) or _can_wait(item) or _root(item) in ASYNCHRONOUS
+
+
 def _can_wait(leaf: Any) -> bool:
     return callable(getattr(type(leaf), "block_until_ready", None))
-
-
-def _kind_of(leaf: object) -> str:
-    """The kind of device that a tensor is on; empty for what is none."""
-    is_without_memory = type(leaf).__module__.startswith("torch._subclasses")
-    if is_without_memory or not hasattr(type(leaf), "data_ptr"):
-        return ""
-    try:
-        return str(getattr(getattr(leaf, "device", None), "type", ""))
-    except Exception:  # noqa: BLE001  a tensor of somebody's own may raise anything
-        return ""
 
 
 def _root(leaf: object) -> str:
@@ -243,49 +257,3 @@ def _root(leaf: object) -> str:
     if name.startswith("numba.cuda"):
         return "numba.cuda"
     return str(name).partition(".")[0]
-
-
-def reachable(value: object) -> Iterator[Any]:
-    """What a value holds: the items of containers, and what a callable closes over or names."""
-    pending: list[tuple[object, int]] = [(value, _DEPTH)]
-    seen: set[int] = set()
-    while pending and len(seen) < _MOST_LEAVES:
-        item, depth = pending.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        inner = _inside(item) if depth else None
-        if inner is None:
-            yield item
-        else:
-            pending += [(part, depth - 1) for part in inner]
-
-
-def _inside(item: object) -> list[object] | None:
-    """The parts of a value; None for a leaf."""
-    if isinstance(item, dict):
-        return list(item.values())
-    if isinstance(item, tuple | list | set | frozenset):
-        return list(item)
-    if isinstance(item, functools.partial):
-        return [item.func, *item.args, *item.keywords.values()]
-    if isinstance(item, types.MethodType):
-        return [item.__func__, *vars(item.__self__).values()] if _has_vars(item.__self__) else None
-    if isinstance(item, types.FunctionType):
-        cells = [cell for cell in item.__closure__ or () if _is_filled(cell)]
-        named = [item.__globals__[n] for n in item.__code__.co_names if n in item.__globals__]
-        defaults = [*(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
-        return [*(cell.cell_contents for cell in cells), *named, *defaults]
-    return None
-
-
-def _has_vars(item: object) -> bool:
-    return hasattr(item, "__dict__") and not isinstance(item, types.ModuleType | type)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  asking is the test
-    except ValueError:
-        return False
-    return True

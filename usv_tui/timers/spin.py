@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from usv_tui.errors import TimerError
 from usv_tui.timers.event_pool import EventPool
 
 _NS_PER_MS = 1_000_000
@@ -18,6 +19,8 @@ _ENOUGH_NS = 100_000
 _ADDITIONS = 12
 _AHEAD = 3.0
 """The device must need so many times what the host takes to ask for it: else nothing is held."""
+_LOOKS = 4
+_CLEAR_NS = 1_000_000
 _MOST_ADDITIONS = 60
 """In one hold: a device takes 1024 launches ahead, and windows need theirs."""
 
@@ -133,16 +136,37 @@ def _find_filler(torch: Any, kind: str, gpu: Any, pool: EventPool) -> Filler | N
 
 
 def _additions(gpu: Any, pool: EventPool, add: Callable[[], object]) -> tuple[float, bool]:
-    """Device time of one addition, and whether the host asks for them much faster than that."""
+    """Device time of one addition, and whether the host asks for them much faster than that.
+
+    Raises:
+        TimerError: events are stamped when they are launched, as the host's time shows.
+    """
     start, end = pool.take(), pool.take()
-    before_ns = time.perf_counter_ns()
-    start.record()
-    for _ in range(_ADDITIONS):
-        add()
-    host_ns = (time.perf_counter_ns() - before_ns) / _ADDITIONS
-    end.record()
-    is_busy = not end.query()
-    gpu.synchronize()
-    add_ns = start.elapsed_time(end) * _NS_PER_MS / _ADDITIONS
+    for _ in range(_LOOKS):
+        before_ns = time.perf_counter_ns()
+        start.record()
+        for _ in range(_ADDITIONS):
+            add()
+        host_ns = (time.perf_counter_ns() - before_ns) / _ADDITIONS
+        end.record()
+        is_busy = not end.query()
+        put_ns = time.perf_counter_ns()
+        gpu.synchronize()
+        busy_ns = time.perf_counter_ns() - put_ns
+        add_ns = start.elapsed_time(end) * _NS_PER_MS / _ADDITIONS
+        # A host that came late makes one look long, and not all of them.
+        if not (is_busy and busy_ns > max(_CLEAR_NS, 4 * add_ns * _ADDITIONS)):
+            break
+    else:
+        raise stamped_early(add_ns * _ADDITIONS, busy_ns)
     pool.give(start, end)
     return add_ns, is_busy and add_ns > _AHEAD * host_ns
+
+
+def stamped_early(read_ns: float, busy_ns: float) -> TimerError:
+    """Events that tell when they were put into the stream, and nothing of the work between."""
+    return TimerError(
+        f"this device's events read {read_ns / _NS_PER_MS:.3g} ms around "
+        f"{busy_ns / _NS_PER_MS:.1f} ms of work: they are stamped when they are launched",
+        "--timer wall times the host",
+    )

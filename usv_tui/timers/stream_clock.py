@@ -12,12 +12,16 @@ from typing import Any, NamedTuple
 
 from usv_tui.errors import TimerError
 from usv_tui.timers.event_pool import EventPool
-from usv_tui.timers.spin import Spin
+from usv_tui.timers.spin import Spin, stamped_early
 from usv_tui.timesource import NS_PER_S
 
 _NS_PER_MS = 1_000_000
 _ANCHOR_TRIES = 5
 _CHECK_NS = 2_000_000
+_RATES = 0.7, 1.4
+"""Both clocks agree within this, or one of them is in other units."""
+_EARLY = "this device's {} returns before its work is done"
+_HINT = "--timer wall times the host"
 _FLOOR_SPIN_NS = 2_000_000
 _LONGEST_FLOOR_SPIN_NS = 30_000_000
 _MAX_RATE = 1e-3
@@ -119,32 +123,81 @@ class StreamClock:
         self._due_ns = host_ns + round(self._interval_ns)
 
 
-def check_events(pool: EventPool, clock: Callable[[], int]) -> None:
+def holds_back(gpu: Any, wait: Callable[[], object]) -> bool:
+    """Whether what is queued is done when `wait` returns; True where the device cannot be asked."""
+    try:
+        mark = gpu.Event(enable_timing=True)
+        mark.record(gpu.current_stream())
+        wait()
+        return bool(mark.query())
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        return True
+
+
+def check_events(gpu: Any, pool: EventPool, clock: Callable[[], int]) -> None:
     """Hold two events some milliseconds apart against the host's clock.
 
     Raises:
-        TimerError: they tell no time.
+        TimerError: they tell no time, or not in milliseconds.
     """
     start, end = pool.take(), pool.take()
-    start.record()
-    start.synchronize()
+    stream = gpu.current_stream()
     before_ns = clock()
-    while (host_ns := clock() - before_ns) < _CHECK_NS:
+    start.record(stream)
+    start.synchronize()
+    reached_ns = clock()
+    while clock() - reached_ns < _CHECK_NS:
         start.query()
-    end.record()
+    least_ns = clock() - reached_ns
+    end.record(stream)
     end.synchronize()
-    hint = "--timer wall times the host"
+    most_ns = clock() - before_ns
+    if not end.query():
+        raise TimerError(_EARLY.format("Event.synchronize"), _HINT)
+    if not holds_back(gpu, gpu.synchronize):
+        raise TimerError(_EARLY.format("synchronize"), _HINT)
+    ms = _elapsed_ms(start, end)
+    pool.give(start, end)
+    if not _RATES[0] * least_ns < ms * _NS_PER_MS < _RATES[1] * most_ns:
+        raise TimerError(
+            f"this device's events read {ms:g} ms after {most_ns / _NS_PER_MS:.1f} ms: "
+            "event timing does not work here",
+            _HINT,
+        )
+
+
+def check_waits(gpu: Any, pool: EventPool, spin: Spin, clock: Callable[[], int]) -> None:
+    """See whether those who wait do, and whether events are stamped where the device reaches them.
+
+    Raises:
+        TimerError: work goes on after a synchronise, or an event's time is that of its launch.
+    """
+    stream = gpu.current_stream()
+    start, end = pool.take(), pool.take()
+    waits = ("synchronize", gpu.synchronize), ("Event.synchronize", end.synchronize)
+    seen: list[tuple[float, int]] = []
+    for name, wait in 2 * waits:
+        start.record(stream)
+        spin.put(_CHECK_NS)
+        end.record(stream)
+        put_ns = clock()
+        wait()
+        is_done, busy_ns = end.query(), clock() - put_ns
+        if not is_done:
+            raise TimerError(_EARLY.format(name), _HINT)
+        seen.append((_elapsed_ms(start, end), busy_ns))
+    pool.give(start, end)
+    # A host that came late makes one look long, and not all of them.
+    if all(busy_ns > max(_CHECK_NS / 2, 4 * ms * _NS_PER_MS) for ms, busy_ns in seen):
+        raise stamped_early(seen[0][0] * _NS_PER_MS, seen[0][1])
+
+
+def _elapsed_ms(start: Any, end: Any) -> float:
     try:
         ms = float(start.elapsed_time(end))
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise TimerError(f"this device's events tell no time: {error}", hint) from error
-    pool.give(start, end)
-    if not 0 < ms < math.inf:
-        raise TimerError(
-            f"this device's events read {ms:g} ms after {host_ns / _NS_PER_MS:.1f} ms: "
-            "event timing does not work here",
-            hint,
-        )
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise TimerError(f"this device's events tell no time: {error}", _HINT) from error
+    return ms if math.isfinite(ms) else 0.0
 
 
 class Floor(NamedTuple):

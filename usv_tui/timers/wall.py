@@ -15,10 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from usv_tui.model import Notice, TimerInfo
-from usv_tui.records import AnyRecord, Noted, Samples, Timing
+from usv_tui.records import AnyRecord, Mark, Noted, Samples, Timing
 from usv_tui.timers.host_clock import HostClock
 from usv_tui.timers.phases import PhaseCollector, unwrap
-from usv_tui.timesource import MonotonicTime
+from usv_tui.timesource import NS_PER_S, MonotonicTime
+
+_LOOK_AGAIN_NS = NS_PER_S // 4
 
 
 def _nothing() -> None:
@@ -172,6 +174,8 @@ class WallTimer:
         waited for.
         """
         self._host = host
+        self._look_ns = 0
+        """When to look again for what has to be waited for."""
         self._is_asked = reason == "asked for"
         self._notes: list[AnyRecord] = []
         self._clock = clock
@@ -284,6 +288,8 @@ class WallTimer:
 
     def harvest(self, *, wait: bool) -> list[Samples]:  # noqa: ARG002  always complete
         """Everything that was enqueued."""
+        if self._host is not None and self._clock() >= self._look_ns:
+            self._look_again(self._host)
         done, self._done = self._done, []
         return done
 
@@ -324,6 +330,17 @@ class WallTimer:
             self._notes.append(Noted(notice))
             if is_wait:
                 self._wait_for(host)
+
+    def _look_again(self, host: HostClock) -> None:
+        """What came into use since the rows were met is waited for, and an epoch begins."""
+        self._look_ns = self._clock() + _LOOK_AGAIN_NS
+        for code, evidence in host.look_again():
+            at_ns = self._clock()
+            notice = Notice(code=code, at_ns=at_ns, bench=None, level="warn", evidence=evidence)
+            self._notes.append(Noted(notice))
+            if evidence.get("is_late"):
+                self._wait_for(host)
+                self._notes.append(Mark(self._clock(), "the device is waited for"))
 
     def _wait_for(self, host: HostClock) -> None:
         """Wait at both ends of every window, and of every phase."""

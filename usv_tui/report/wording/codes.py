@@ -71,6 +71,10 @@ CODES: Mapping[str, Code] = {
         "the file replaced a clock or a wait of Python's or torch's; it was put back",
         "do not patch time or torch in a benchmark file",
     ),
+    "not-waited-for": Code(
+        "nothing waits for the device, and the host's clock would time launches",
+        "--device of torch's",
+    ),
     "baseline-not-believable": Code("its baseline is not believable", "mend the baseline"),
     # -- of two versions
     "only-in-one": Code(
@@ -133,6 +137,9 @@ CODES: Mapping[str, Code] = {
     "unproven": Code("this way of timing has not been tried on a real device", "compare --timer"),
     "host-only": Code("nothing was put into the device's stream", "--timer wall"),
     "host-clock-waits": Code("the host's clock waits for a device", "a --device of torch's"),
+    "other-device": Code(
+        "it has tensors on a device that is not timed here", "a row of one device, or --device"
+    ),
     "asynchronous-library": Code("a library that returns early is loaded", "wait in the callable"),
 }
 """All of them."""

@@ -161,6 +161,16 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "host clock waits": lambda e: (
         f"work on {' and '.join(e['kinds'])} goes on after a call: the host's clock waits for it "
         "at both ends of a window; where it is a --device of torch's, events time it better"
+        + (
+            "; until now it did not, and what was timed before is left out"
+            if e.get("is_late")
+            else ""
+        )
+    ),
+    "not waited for": lambda e: f"NOT BELIEVABLE: {e['reason']}",
+    "other device": lambda e: (
+        f"it also holds tensors on {', '.join(e['devices'])}: what runs there is in none of the "
+        f"times of {e['home']}"
     ),
     "asynchronous library": lambda e: (
         f"{e['library']} is loaded: its calls return before their work is done, and the host's "
