@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from usv_tui import plain
-from usv_tui.cli.options import Parser
+from usv_tui.cli.options import Parser, form
 from usv_tui.errors import ExitCode, UsageError
 from usv_tui.model import Answer
 
@@ -24,7 +24,7 @@ def parser() -> Parser:
         "interval that holds for the next run.",
     )
     made.add_argument("sessions", nargs="+", metavar="FILE.usv|FOLDER", help="two or more")
-    made.add_argument("--to", choices=("table", "markdown", "json"), default="table")
+    made.add_argument("--to", type=form, choices=("table", "markdown", "json"), default="table")
     made.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
     made.add_argument(
         "--fail-on",

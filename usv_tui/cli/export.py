@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from usv_tui import plain
-from usv_tui.cli.options import Parser
+from usv_tui.cli.options import Parser, form
 from usv_tui.cli.voice import STDOUT_LINE, put, say, to_stdout
 from usv_tui.errors import ExitCode
 
@@ -21,7 +21,7 @@ def parser() -> Parser:
         description="A saved session as JSON or CSV, or as neighbours read it.",
     )
     made.add_argument("session", help="a .usv file, finished or not")
-    made.add_argument("--to", choices=EXPORTS, default="json")
+    made.add_argument("--to", type=form, choices=EXPORTS, default="json")
     made.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
     return made
 

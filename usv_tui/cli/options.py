@@ -51,6 +51,9 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         words = (word.partition("=")[0] for word in message.split() if word.startswith("--"))
         meant = next((closest(word, known) for word in words if word not in known), "")
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if choice:
+            meant = closest(choice[1], re.findall(r"[\w:-]+", choice[2]))
         raise UsageError(message, f"{meant} {self.prog} --help".lstrip())
 
 
@@ -59,6 +62,11 @@ _LONGEST_S = 1e9
 _LEAST_KEPT = 1 << 16
 _MOST = 1 << 62
 """A larger whole number could not be saved."""
+
+
+def form(text: str) -> str:
+    """The name of a form of export; some have a short one."""
+    return {"md": "markdown"}.get(text, text)
 
 
 def positive_float(text: str) -> float:

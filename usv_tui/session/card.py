@@ -21,7 +21,7 @@ def prepared(
         "peak_flops_per_s": card.peak_flops,
         "peak_bytes_per_s": card.peak_bytes_per_s,
     }
-    reason = "simulated: ground truth is known"
+    reason = "ground truth is known"
     return Prepared(device, reason, identity, suite, timer, flusher)
 
 
