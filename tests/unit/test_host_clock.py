@@ -219,6 +219,7 @@ def test_a_result_that_was_waited_for_is_timed() -> None:
         ("mlx", "eval()"),
         ("tensorflow", "numpy()"),
         ("paddle", "synchronize()"),
+        ("cuda", "cudaDeviceSynchronize()"),
     ],
 )
 def test_libraries_that_return_early_are_named_when_a_file_loads_them(
@@ -230,6 +231,15 @@ def test_libraries_that_return_early_are_named_when_a_file_loads_them(
     lines = [line for line in said(records) if f"{library} is loaded" in line]
     assert len(lines) == 1
     assert call in lines[0]
+
+
+def test_what_torch_brings_along_is_not_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch imports NVIDIA's bindings where they are installed: no file has used them for that."""
+    monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
+    records = run(tmp_path, "BENCHMARKS = {'a': lambda: 1}\n")
+    assert not any("cuda is loaded" in line for line in said(records))
 
 
 def test_the_library_names_only_what_a_callable_touches(

@@ -82,7 +82,12 @@ def _is_library(function: types.FunctionType) -> bool:
 @functools.cache
 def _is_users(kind: type) -> bool:
     """A class of the benchmark file's own, or of a project's: its methods are what is called."""
-    file = str(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+    return is_users(sys.modules.get(kind.__module__))
+
+
+def is_users(module: types.ModuleType | None) -> bool:
+    """A module that is neither Python's own nor installed."""
+    file = str(getattr(module, "__file__", None) or "")
     return bool(file) and "site-packages" not in file and not file.startswith(_STDLIB)
 
 

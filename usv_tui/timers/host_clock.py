@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.diagnosis.vocabulary import Finding, finding
-from usv_tui.suite.reach import is_array, objects
+from usv_tui.suite.reach import is_array, is_users, objects
 from usv_tui.timers.devices import current_kind, family_of, is_used, waits_for
 from usv_tui.timers.owned import devices
 from usv_tui.timers.stream_clock import holds_back
@@ -47,6 +47,8 @@ ASYNCHRONOUS: Mapping[str, str] = {
     "ttnn": "ttnn.synchronize_device()",
 }
 """Libraries whose calls return before their work is done, and what waits for it."""
+_BROUGHT_ALONG = ("cuda",)
+"""Torch imports it by itself: only a file that names it uses it."""
 _WAITS: Mapping[str, str] = {
     "cupy": "cuda.runtime.deviceSynchronize",
     "numba.cuda": "synchronize",
@@ -148,7 +150,7 @@ class HostClock:
             name
             for name in ASYNCHRONOUS
             if name not in self._named
-            and (name in touched or (self.names_loaded and name in sys.modules))
+            and (name in touched or (self.names_loaded and _is_loaded(name)))
         ]
         self._named.update(names)
         if "jax" in names and "jaxlib" in names:
@@ -164,6 +166,14 @@ def _refuse(kind: str, why: str) -> NoReturn:
         f"its work is on {kind}, and {why}: the host's clock would time the launch",
         f"--device {kind} times it with the device's events",
     )
+
+
+def _is_loaded(name: str) -> bool:
+    """Whether a library is here, and not merely because torch brought it along."""
+    if name not in _BROUGHT_ALONG or name not in sys.modules:
+        return name in sys.modules
+    users = [module for module in list(sys.modules.values()) if is_users(module)]
+    return any(_root(value) == name for module in users for value in list(vars(module).values()))
 
 
 def used_kinds(torch: Any) -> list[str]:
