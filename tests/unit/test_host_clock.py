@@ -20,7 +20,6 @@ from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import AnyRecord, BenchError, Mark, Noted, Samples, Timing
 from usv_tui.report.wording.notices import sentence
-from usv_tui.timers import wall
 from usv_tui.timers.host_clock import HostClock
 
 US = 1_000
@@ -306,10 +305,9 @@ BENCHMARKS = {"row": fn}
 
 
 def test_an_accelerator_that_comes_into_use_later_is_waited_for_from_then_on(
-    torch: FakeTorch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    torch: FakeTorch, tmp_path: Path
 ) -> None:
     """What was timed before is left out by a new epoch, and the run says why."""
-    monkeypatch.setattr(wall, "_LOOK_AGAIN_NS", 0)
     records = run(tmp_path, LATE, iters=200)
     [mark] = [i for i, r in enumerate(records) if isinstance(r, Mark)]
     after = [s for r in records[mark:] if isinstance(r, Samples) for s in r.samples()]

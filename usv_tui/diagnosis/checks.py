@@ -45,6 +45,9 @@ _EMPTY = 1.5
 """A window up to so many empty ones holds no kernel: the shortest takes as long as an event."""
 _NO_KERNEL_NS = 1_000
 """No kernel is shorter; an empty window may be far below it."""
+_BRACKET = 1.5
+_LAG_NS = 1_000_000
+"""The way to the device and back takes less, and so much of a window may be rounding."""
 _HOST_ONLY = 20
 """So many empty windows of host time are more than any launch takes."""
 
@@ -424,6 +427,28 @@ class BenchFault(UsvError):
         super().__init__(message, hint)
         self.kind = kind
         """In a word or two: coroutine, generator, changes device …"""
+
+
+def event_fault(window_ns: float, host_ns: float, bracket_ns: float) -> BenchFault | None:
+    """Whether a window cannot be true of a call that the host saw begin and end.
+
+    The bracket begins before the start event was asked for, and ends when the end event was waited
+    for: a window cannot be longer, and what of it is neither window nor the host's own time is the
+    way to the device and back.
+    """
+    lost_ns = bracket_ns - host_ns - window_ns
+    if window_ns > _BRACKET * bracket_ns + _LAG_NS:
+        words = "more than there was"
+    elif lost_ns > _LAG_NS and lost_ns > _BRACKET * window_ns:
+        words = "as if they were stamped when they were asked for"
+    else:
+        return None
+    return BenchFault(
+        "event times",
+        f"the device's events read {window_ns / 1e6:.4g} ms of a call that the host saw end after "
+        f"{bracket_ns / 1e6:.4g} ms: {words}",
+        "--timer wall times it by the host's clock, which waits for the device",
+    )
 
 
 def vet_result(result: object) -> BenchFault | None:

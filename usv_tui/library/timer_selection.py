@@ -25,7 +25,7 @@ from usv_tui.records import AnyRecord
 from usv_tui.timers.abilities import ask
 from usv_tui.timers.devices import family_of, waits_for
 from usv_tui.timers.host_clock import HostClock, used_kinds
-from usv_tui.timers.wall import ForeignTimer, GPUTimer, Timer, WallClock, WallTimer
+from usv_tui.timers.wall import ForeignTimer, GPUTimer, Slot, Timer, WallClock, WallTimer
 from usv_tui.timesource import MonotonicTime
 from usv_tui.vendor.kinds import Vendor
 
@@ -69,8 +69,9 @@ def get_timer(backend: str = "auto") -> GPUTimer:
     if backend != "wall":
         place = _gpu_or_none(backend)
         if place is not None:
-            torch_clock = importlib.import_module("usv_tui.timers.torch_clock")
-            clock: GPUTimer = torch_clock.TorchClock(place.torch, place.kind)
+            events = importlib.import_module("usv_tui.timers.events")
+            with events.in_one_line(place.kind):
+                clock: GPUTimer = events.TorchClock(place.torch, place.kind)
             return clock
     return DeviceWallClock()
 
@@ -91,6 +92,14 @@ def _waits() -> dict[str, Callable[[], object]]:
 class DeviceWallClock(WallClock):
     """The wall clock behind usv's protocol; it waits for a GPU in use at both ends of a window."""
 
+    def meet(self, slot: Slot, result: object) -> None:
+        """Look at a row's first result.
+
+        Raises:
+            BenchFault: nothing waits for what it leaves running.
+        """
+        HostClock(_waits(), names_loaded=False).look(slot.fn, result, slot.before)
+
     def synchronize(self) -> None:
         """Wait for the device, when one is in use."""
         (device_sync() or _nothing)()
@@ -104,7 +113,10 @@ class DeviceWallClock(WallClock):
         """Time one sample at once."""
         sync = device_sync()
         if sync is None:
-            return super().open(fn, inner, before)
+            took = super().open(fn, inner, before)
+            if device_sync() is None:
+                return took
+            return self.open(fn, inner, before)  # it was brought up, and not waited for
         if before is not None:
             before()
         sync()

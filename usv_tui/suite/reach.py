@@ -13,7 +13,7 @@ from usv_tui.suite import values
 
 _MOST = 20_000
 _DEPTH = 8
-_CLOSED = (types.ModuleType, type, str, bytes, int, float, types.BuiltinFunctionType)
+_CLOSED = (types.ModuleType, type, str, bytes, int, float)
 _STDLIB = sysconfig.get_path("stdlib")
 
 
@@ -66,6 +66,8 @@ def _behind(item: Any) -> Iterator[Any]:
             yield from (item.__globals__.get(name) for name in _names(item.__code__))
     elif isinstance(item, types.MethodType):
         yield from (item.__self__, item.__func__)
+    elif isinstance(item, types.BuiltinMethodType):
+        yield item.__self__
     elif isinstance(item, functools.partial):
         yield from (item.func, item.args, item.keywords)
     else:

@@ -7,24 +7,23 @@ asked of the stream for every window. Nothing here waits for the whole device to
 
 import importlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from typing import Any
 
-from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.errors import TimerError, UsvError, one_line
 from usv_tui.model import Flag, Notice, TimerInfo
 from usv_tui.records import AnyRecord, Noted, ProbeClock, Samples
-from usv_tui.suite.reach import objects
 from usv_tui.timers.abilities import ask, lacking, require_events
 from usv_tui.timers.devices import Family, current_kind, device_name, family_of
 from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.examine import EXAMINED, Examiner
 from usv_tui.timers.graphs import capture
-from usv_tui.timers.host_clock import refuse_early
+from usv_tui.timers.host_clock import refuse_early, used_kinds, waits_of
 from usv_tui.timers.in_flight import END, MAX_LAUNCHES, Block, Flight, Known, Pairs
-from usv_tui.timers.owned import Where, devices
+from usv_tui.timers.owned import Where, elsewhere
 from usv_tui.timers.phases import Calls, PhaseCollector, unwrap
 from usv_tui.timers.probe import Probe, find_probe
 from usv_tui.timers.spin import Filler, find_spin
@@ -63,19 +62,30 @@ def load_torch() -> Any:
     return torch
 
 
-def event_timer(torch: Any, kind: str, **options: Any) -> "EventTimer":
-    """An `EventTimer`, whatever somebody's backend lacks or raises.
+@contextmanager
+def in_one_line(kind: str) -> Iterator[None]:
+    """Whatever somebody's backend lacks or raises within is one line.
 
     Raises:
-        TimerError: there can be none, and why.
+        TimerError: event timing does not work here, and why.
     """
     try:
-        return EventTimer(torch, kind, **options)
+        yield
     except UsvError:
         raise
     except Exception as error:
         why = f"event timing does not work on {kind}: {one_line(error)}"
         raise TimerError(why, "--timer wall times the host") from error
+
+
+def event_timer(torch: Any, kind: str, **options: Any) -> "EventTimer":
+    """An `EventTimer`.
+
+    Raises:
+        TimerError: there can be none, and why.
+    """
+    with in_one_line(kind):
+        return EventTimer(torch, kind, **options)
 
 
 class EventTimer:
@@ -478,18 +488,12 @@ class EventTimer:
         """
         fn = unwrap(slot.fn)
         home = Where(self._family.kind, int(ask(self._gpu, "current_device", default=0)))
-        returned, held = devices(objects(result)), devices(objects(fn))
-        elsewhere = [where for where in returned or held if where != home]
-        if elsewhere and home not in (returned or held):
-            raise BenchFault(
-                "other device",
-                f"its tensors are on {elsewhere[0]}, and the events of {home} see nothing there",
-                f"--device {elsewhere[0]} times it",
-            )
-        others = [str(where) for where in dict.fromkeys([*returned, *held]) if where != home]
+        others = elsewhere(home, fn, result)
         if others:
-            found = finding("other device", devices=others, home=str(home))
+            found = finding("other device", devices=[*map(str, others)], home=str(home))
             self._notes.append((slot.bench, found))
+        kinds = [Where(kind, 0) for kind in used_kinds(self._torch) if kind != home.kind]
+        self._examiner.wait_also(waits_of(self._torch, home, [*others, *kinds]))
         refuse_early(fn, result, slot.before)
 
     def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:

@@ -8,7 +8,7 @@ nothing: it is looked again, beside a baseline that is taken in turn and under t
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from usv_tui.diagnosis.checks import (
     DeviceState,
     Longer,
     distortions,
+    event_fault,
     host_only,
     is_host_only,
     longer,
@@ -30,7 +31,10 @@ from usv_tui.diagnosis.vocabulary import Finding
 from usv_tui.timers.abilities import ask
 from usv_tui.timers.devices import Family
 from usv_tui.timers.event_pool import EventPool
+from usv_tui.timers.host_clock import Wait
+from usv_tui.timers.owned import Where
 from usv_tui.timers.spin import Spin
+from usv_tui.timers.stream_clock import early
 from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
 
@@ -50,6 +54,8 @@ _BUDGET_NS = NS_PER_S // 2
 _MOST_CALLS = 200
 """In a row, to let what each leaves elsewhere add up; a device takes 1024 launches ahead."""
 _EMPTY_LOOKS = 5
+_BELIED = 5
+"""Calls in a row whose event times contradict the host's clock."""
 _BASES = 4
 """Baselines of which the least is what an undisturbed synchronise costs."""
 _NS_PER_MS = 1_000_000
@@ -68,6 +74,8 @@ class Call(NamedTuple):
     """How long the device went on after the end event."""
     is_covered: bool = False
     """The device was held until all of it was in the stream: the window holds no gap."""
+    bracket_ns: int = 0
+    """From before the start event was asked for until the end event was waited for."""
 
 
 class Examiner:
@@ -90,6 +98,8 @@ class Examiner:
         self._spin = spin
         self._floor_ns = floor_ns
         """The device's own; None where it is not known."""
+        self._others: dict[Where, Wait] = {}
+        """Where else rows have tensors, and how to wait for it."""
         self._home = self.state()
         self._home_stream = self._gpu.current_stream()
         # A mode that cannot be asked for, or not be set, hears nothing.
@@ -106,6 +116,10 @@ class Examiner:
             bool(ask(gpu, "is_current_stream_capturing")),
             bool(ask(self._torch, "is_grad_enabled")),
         )
+
+    def wait_also(self, others: Mapping[Where, Wait]) -> None:
+        """Whatever of a row goes on there after its end event is outside of the stream, too."""
+        self._others |= others
 
     def surroundings(self) -> list[Finding]:
         """Torch's profiler, which only torch can tell of; see `checks.distortions` for the rest."""
@@ -127,10 +141,26 @@ class Examiner:
         """Call a row and see whether it waits for the device, or works elsewhere."""
         heard: list[str] = []
         first = self._call(slot, heard=heard)
+        self._vet_times(slot, first)
         waits, outside = self._waits(slot, first, len(heard)), self._outside(slot, first)
         is_known = waits is not None or outside is not None
         found = (waits, outside, None if is_known else self._nothing_there(slot, first))
         return [f for f in found if f is not None]
+
+    def _vet_times(self, slot: Slot, first: Call) -> None:
+        """Refuse events whose times cannot be true of calls that the host saw begin and end.
+
+        Raises:
+            BenchFault: several calls show it.
+        """
+        seen = first
+        for i in range(_BELIED):
+            fault = event_fault(seen.window_ns, seen.host_ns, seen.bracket_ns)
+            if fault is None:
+                return
+            if i + 1 == _BELIED:
+                raise fault
+            seen = self._call(slot)
 
     def covered_ns(self, fn: Callable[[], object]) -> float:
         """Device time of one call that was queued behind a spin, so that it has no launch gap."""
@@ -284,7 +314,7 @@ class Examiner:
 
         def drained() -> None:
             slot.fn()
-            self._gpu.synchronize()
+            self._synchronize()
 
         return self._call(Slot(-1, drained, reset=slot.reset, stream=slot.stream)).after_end_ns
 
@@ -297,13 +327,14 @@ class Examiner:
         start, end = self._pool.take(), self._pool.take()
         if slot.reset is not None:
             slot.reset()
-        gpu.synchronize()
+        self._synchronize()
         with (
             gpu.stream(slot.stream) if slot.stream is not None else nullcontext(),
             nullcontext() if heard is None else self._listening(heard),
         ):
             if spin_ns and self._spin is not None:
                 self._spin.put(spin_ns)
+            asked_ns = clock()
             start.record()
             before_ns = clock()
             for _ in range(calls):
@@ -313,11 +344,19 @@ class Examiner:
             end.record()
         end.synchronize()
         ended_ns = clock()
-        gpu.synchronize()
+        if not end.query():
+            raise early("Event.synchronize")
+        self._synchronize()
         after_ns = clock() - ended_ns
         window_ns = start.elapsed_time(end) * _NS_PER_MS
         self._pool.give(start, end)
-        return Call(host_ns, window_ns, after_ns, is_covered)
+        return Call(host_ns, window_ns, after_ns, is_covered, ended_ns - asked_ns)
+
+    def _synchronize(self) -> None:
+        """Wait for the device, and for others that rows work on."""
+        self._gpu.synchronize()
+        for wait in self._others.values():
+            wait()
 
     @contextmanager
     def _listening(self, heard: list[str]) -> Iterator[None]:

@@ -10,14 +10,15 @@ import sys
 import time
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, cast
 
 from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.suite.reach import is_array, is_users, objects
 from usv_tui.timers.devices import current_kind, family_of, is_used, waits_for
-from usv_tui.timers.owned import devices
-from usv_tui.timers.stream_clock import holds_back
+from usv_tui.timers.owned import Where, devices
+from usv_tui.timers.stream_clock import holds_back, mark
 
 Wait = Callable[[], object]
 
@@ -77,8 +78,13 @@ class HostClock:
         """By kind of accelerator."""
         self.names_loaded = names_loaded
         self._named: set[str] = set()
+        self._own = frozenset(self.waits)
+        """Kinds that are measured here anyway."""
         self._proven: set[str] = set()
         """Kinds whose work was seen to be done when what waits for it had returned."""
+        self._unsure: set[str] = set()
+        """Kinds of which nothing here tells when their work is done."""
+        self._modules = 0
 
     def wait(self) -> None:
         """Wait for everything."""
@@ -88,47 +94,100 @@ class HostClock:
     def look(
         self, fn: Callable[[], object], result: object, before: Iterable[Callable[[], object]] = ()
     ) -> list[Finding]:
-        """Look at a row that was called once.
+        """Look at a row that was called just now, for the first time.
 
         Raises:
             BenchFault: its work goes on after its calls, and nothing here can wait for it.
         """
+        for kind in used_kinds(sys.modules.get("torch")):
+            self._prove(kind)  # first of all: what the call left may be done soon
         owned = list(objects(result, fn, is_leaf=_is_leaf))
         kinds = [where.kind for where in devices(owned)]
         fresh = [*self._libraries(owned), *self._accelerators(kinds)]
-        found = [finding("host clock waits", kinds=fresh)] if fresh else []
+        # Who calls the library is told how often fn is called.
+        for kind in dict.fromkeys([*kinds, *fresh, *self._own]) if self.names_loaded else ():
+            self._prove(kind, fn, before)
+        found = self._said(fresh)
         refuse_early(fn, result, before)
         found += self._name(owned)
         return found
 
     def look_again(self) -> list[Finding]:
-        """Whether an accelerator has come into use since rows were looked at: it is waited for."""
+        """What has come into use since rows were looked at, between windows: some microseconds."""
+        found: list[Finding] = []
         try:
-            fresh = self._accelerators(())
+            found += self._said(self._accelerators(()), is_late=True)
         except BenchFault as fault:
             self._proven |= set(used_kinds(sys.modules.get("torch")))
-            return [finding("not waited for", reason=fault.message)]
-        return [finding("host clock waits", kinds=fresh, is_late=True)] if fresh else []
+            found.append(finding("not waited for", reason=fault.message))
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            found += self._name(())
+        return found
+
+    def _said(self, fresh: list[str], **more: bool) -> list[Finding]:
+        if not fresh:
+            return []
+        unsure = [kind for kind in fresh if kind in self._unsure]
+        is_sure: dict[str, Any] = {"unsure": unsure} if unsure else {}
+        return [finding("host clock waits", kinds=fresh, **is_sure, **more)]
 
     def _accelerators(self, kinds: Collection[str]) -> list[str]:
         """Kinds that rows hold tensors of, or that are in use, and were not waited for so far."""
         torch: Any = sys.modules.get("torch")
         fresh: list[str] = []
         for kind in dict.fromkeys([*kinds, *used_kinds(torch)]):
-            if kind in self._proven:
+            if kind in self.waits:
                 continue
-            wait = self.waits.get(kind) or (waits_for(torch, kind) if torch else None)
-            if wait is None:
-                if kind in kinds:
-                    _refuse(kind, f"torch.{kind}.synchronize is not here")
-                continue
-            if not holds_back(family_of(torch, kind).gpu, wait):
-                _refuse(kind, f"torch.{kind}.synchronize returns before the device is done")
-            self._proven.add(kind)
-            if kind not in self.waits:
+            self._prove(kind)
+            wait = _wait_for(kind)
+            if wait is not None:
                 self.waits[kind] = wait
                 fresh.append(kind)
+            elif kind in kinds:
+                self._refuse(kind, f"torch.{kind}.synchronize is not here")
         return fresh
+
+    def _prove(
+        self,
+        kind: str,
+        fn: Callable[[], object] | None = None,
+        before: Iterable[Callable[[], object]] = (),
+    ) -> None:
+        """See that the wait for a kind waits, by what a call has left or by some calls more.
+
+        Raises:
+            BenchFault: it does not, or there is none, and the device is still at work.
+        """
+        torch: Any = sys.modules.get("torch")
+        if kind in self._proven or torch is None or not hasattr(torch, kind):
+            return
+        wait = self.waits.get(kind) or _wait_for(kind)
+        for _ in range(1 if fn is None else _LOOKS):
+            start_ns = time.perf_counter_ns()
+            for call in (*before, fn) if fn is not None else ():
+                call()
+            is_done = mark(family_of(torch, kind).gpu)
+            if is_done is None:
+                self._unsure.add(kind)
+                return
+            seen = holds_back(is_done, wait or _nothing)
+            if seen is False:
+                how = "is not here" if wait is None else "returns before the device is done"
+                self._refuse(kind, f"torch.{kind}.synchronize {how}")
+            if seen:
+                self._proven.add(kind)
+            if seen or time.perf_counter_ns() - start_ns > _LONG_CALL_NS:
+                return
+
+    def _refuse(self, kind: str, why: str) -> NoReturn:
+        raise BenchFault(
+            "host clock",
+            f"its work is on {kind}, and {why}: the host's clock would time the launch",
+            f"only the maker of {kind}'s backend can mend that"
+            if kind in self._own
+            else f"--device {kind} times it with the device's events",
+        )
 
     def _libraries(self, owned: Iterable[object]) -> list[str]:
         """Other libraries than torch whose arrays a row holds, and whose work can be waited for."""
@@ -160,12 +219,13 @@ class HostClock:
         ]
 
 
-def _refuse(kind: str, why: str) -> NoReturn:
-    raise BenchFault(
-        "host clock",
-        f"its work is on {kind}, and {why}: the host's clock would time the launch",
-        f"--device {kind} times it with the device's events",
-    )
+def _wait_for(kind: str) -> Wait | None:
+    torch = sys.modules.get("torch")
+    return None if torch is None else waits_for(torch, kind)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _is_loaded(name: str) -> bool:
@@ -185,6 +245,16 @@ def used_kinds(torch: Any) -> list[str]:
     if current is not None:
         kinds[current] = None
     return [kind for kind in kinds if hasattr(torch, kind) and is_used(torch, kind)]
+
+
+def waits_of(torch: Any, home: Where, others: Iterable[Where]) -> dict[Where, Wait]:
+    """What waits for other devices than the one at home; of its own kind by their numbers."""
+    found: dict[Where, Wait] = {}
+    for where in others:
+        wait: Callable[..., object] | None = waits_for(torch, where.kind)
+        if wait is not None:
+            found[where] = partial(wait, where.number) if where.kind == home.kind else wait
+    return found
 
 
 class _Lag(NamedTuple):

@@ -1,7 +1,10 @@
 """Where a row's tensors are: on which devices its results and what it reaches lie."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+
+from usv_tui.diagnosis.checks import BenchFault
+from usv_tui.suite.reach import objects
 
 _ON_HOST = ("cpu", "meta", "")
 
@@ -20,6 +23,23 @@ def devices(items: Iterable[Any]) -> list[Where]:
     """The devices that the tensors among these are on, each once."""
     found = dict.fromkeys(map(_device, items))
     return [where for where in found if where.kind not in _ON_HOST]
+
+
+def elsewhere(home: Where, fn: Callable[[], object], result: object) -> list[Where]:
+    """On which other devices a row has tensors, beside this one.
+
+    Raises:
+        BenchFault: it has them on others only: what is timed here would be nothing.
+    """
+    returned, held = devices(objects(result)), devices(objects(fn))
+    away = [where for where in returned or held if where != home]
+    if away and home not in (returned or held):
+        raise BenchFault(
+            "other device",
+            f"its tensors are on {away[0]}, and the events of {home} see nothing there",
+            f"put them on the `device` that the set-up is given, or --device {away[0]} times it",
+        )
+    return [where for where in dict.fromkeys([*returned, *held]) if where != home]
 
 
 def _device(item: Any) -> Where:

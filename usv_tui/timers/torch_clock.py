@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from usv_tui.timers.abilities import require_events
+from usv_tui.timers.abilities import ask, require_events
 from usv_tui.timers.devices import current_kind, family_of
 from usv_tui.timers.event_pool import EventPool
-from usv_tui.timers.wall import GPUTimer
+from usv_tui.timers.host_clock import refuse_early
+from usv_tui.timers.owned import Where, elsewhere
+from usv_tui.timers.phases import unwrap
+from usv_tui.timers.stream_clock import check_events
+from usv_tui.timers.wall import GPUTimer, Slot
+from usv_tui.timesource import MonotonicTime, TimeSource
 
 
 class _Handle:
@@ -28,14 +33,34 @@ class _Handle:
 class TorchClock(GPUTimer):
     """Event timing behind usv's protocol; the events of read samples are used again."""
 
-    def __init__(self, torch: Any, kind: str = "", *, depth: int = 256) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        kind: str = "",
+        *,
+        depth: int = 256,
+        time_source: TimeSource | None = None,
+    ) -> None:
         family = family_of(torch, kind or current_kind(torch) or "cuda")
         require_events(torch, family.gpu, family.module)
+        self._kind = family.kind
         self._gpu = family.gpu
         self._pool = EventPool(self._gpu)
         self._pool.reserve(64)
+        check_events(self._gpu, self._pool, (time_source or MonotonicTime()).now_ns)
         self._depth = depth
         self._gpu.synchronize()
+
+    def meet(self, slot: Slot, result: object) -> None:
+        """Look at a row's first result.
+
+        Raises:
+            BenchFault: its work is on another device, or not done when it returns.
+        """
+        home = Where(self._kind, int(ask(self._gpu, "current_device", default=0)))
+        fn = unwrap(slot.fn)
+        elsewhere(home, fn, result)
+        refuse_early(fn, result, slot.before)
 
     def synchronize(self) -> None:
         """Wait for the whole device."""

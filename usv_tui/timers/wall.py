@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from usv_tui.model import Notice, TimerInfo
+from usv_tui.model import Flag, Notice, TimerInfo
 from usv_tui.records import AnyRecord, Mark, Noted, Samples, Timing
 from usv_tui.timers.host_clock import HostClock
 from usv_tui.timers.phases import PhaseCollector, unwrap
-from usv_tui.timesource import NS_PER_S, MonotonicTime
+from usv_tui.timesource import MonotonicTime
 
-_LOOK_AGAIN_NS = NS_PER_S // 4
+_RAMP = int(Flag.RAMP)
 
 
 def _nothing() -> None:
@@ -174,8 +174,6 @@ class WallTimer:
         waited for.
         """
         self._host = host
-        self._look_ns = 0
-        """When to look again for what has to be waited for."""
         self._is_asked = reason == "asked for"
         self._notes: list[AnyRecord] = []
         self._clock = clock
@@ -236,6 +234,8 @@ class WallTimer:
             add_window(end - start)
             add_inner(inner)
         if benches:
+            if self._host is not None and self._look_for_late(self._host):
+                flag |= _RAMP  # these windows were not waited for
             block = Samples(
                 round_, size or len(slots), t0, benches, starts, windows, inners, [], [], flag
             )
@@ -288,8 +288,6 @@ class WallTimer:
 
     def harvest(self, *, wait: bool) -> list[Samples]:  # noqa: ARG002  always complete
         """Everything that was enqueued."""
-        if self._host is not None and self._clock() >= self._look_ns:
-            self._look_again(self._host)
         done, self._done = self._done, []
         return done
 
@@ -331,16 +329,18 @@ class WallTimer:
             if is_wait:
                 self._wait_for(host)
 
-    def _look_again(self, host: HostClock) -> None:
-        """What came into use since the rows were met is waited for, and an epoch begins."""
-        self._look_ns = self._clock() + _LOOK_AGAIN_NS
+    def _look_for_late(self, host: HostClock) -> bool:
+        """What came into use just now is waited for, and an epoch begins."""
+        is_late = False
         for code, evidence in host.look_again():
             at_ns = self._clock()
             notice = Notice(code=code, at_ns=at_ns, bench=None, level="warn", evidence=evidence)
             self._notes.append(Noted(notice))
             if evidence.get("is_late"):
+                is_late = True
                 self._wait_for(host)
                 self._notes.append(Mark(self._clock(), "the device is waited for"))
+        return is_late
 
     def _wait_for(self, host: HostClock) -> None:
         """Wait at both ends of every window, and of every phase."""
@@ -543,7 +543,10 @@ class ForeignTimer:
         return []
 
     def meet(self, slot: Slot, result: object) -> None:
-        """Nothing is asked of a foreign timer."""
+        """Ours look at a row's first result; nothing is asked of a foreign timer."""
+        look = getattr(self._timer, "meet", None)
+        if look is not None:
+            look(slot, result)
 
     def beside(self) -> list[AnyRecord]:
         """Nothing but samples."""

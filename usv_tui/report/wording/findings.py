@@ -166,6 +166,11 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
             if e.get("is_late")
             else ""
         )
+        + (
+            f"; nothing here tells whether synchronize() of {' and '.join(e['unsure'])} does wait"
+            if e.get("unsure")
+            else ""
+        )
     ),
     "not waited for": lambda e: f"NOT BELIEVABLE: {e['reason']}",
     "other device": lambda e: (
