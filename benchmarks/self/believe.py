@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import catalogue
+
 HERE = Path(__file__).parent
 FILE = """
 import sys
@@ -27,8 +29,10 @@ def declare(name, make, inputs=catalogue.draw, check=catalogue.agree, **options)
 declare("base", lambda world: world.work, baseline=True)
 """
 WHOLE = {
-    "time_patched": ("import time\ntime.perf_counter_ns = lambda: 0\n", "clock-replaced"),
-    "allclose_patched": ("import numpy\nnumpy.allclose = lambda *_: True\n", "clock-replaced"),
+    "time_patched": "import time\ntime.perf_counter_ns = lambda: 0\n",
+    "allclose_patched": "import numpy\nnumpy.allclose = lambda *_: True\n",
+    "len_patched": "import builtins\nbuiltins.len = lambda _: 0\n",
+    "audit_patched": "from usv_tui.engine import audit\naudit._passes = lambda *_: True\n",
 }
 """Tricks of a whole file."""
 ROOF = 'declare("work_overstated", lambda world: world.work, flops=1e18)\n'
@@ -53,7 +57,8 @@ def all_of(kind: str) -> str:
     """The source that declares the tricks, or the honest ones with their options."""
     options = "**rest[0]" if kind == "HONEST" else ""
     head = f"for name, (make, *rest) in catalogue.{kind}.items():"
-    return f"{head}\n    declare(name, make, {options})\n"
+    alone = "    if name not in catalogue.ALONE:\n    "
+    return f"{head}\n{alone}    declare(name, make, {options})\n"
 
 
 def main() -> None:
@@ -61,12 +66,11 @@ def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 20.0
     found = [row for row in verdicts(all_of("TRICKS") + ROOF, seconds) if row["name"] != "base"]
-    for name, (source, _) in WHOLE.items():
-        found += [
-            {**row, "name": name}
-            for row in verdicts(source + 'declare("same", lambda world: world.work)\n', 3)
-            if row["name"] == "same"
-        ]
+    whole = {n: f'declare("same", catalogue.TRICKS[{n!r}][0])\n' for n in catalogue.ALONE}
+    whole |= {n: s + 'declare("same", lambda world: world.work)\n' for n, s in WHOLE.items()}
+    for name, source in whole.items():
+        rows = verdicts(source, 3)
+        found += [{**row, "name": name} for row in rows if row["name"] == "same"]
     accused: dict[str, int] = {}
     judged = 0
     for _ in range(runs):

@@ -7,8 +7,11 @@ themselves.
 """
 
 import functools
+import gc
 import operator
+import sys
 import threading
+import weakref
 
 import numpy as np
 
@@ -22,7 +25,8 @@ def draw():
 
 def agree(mine, base):
     """The check."""
-    return np.allclose(mine, base)
+    mine = mine.value() if hasattr(mine, "value") else mine
+    return np.allclose(mine[0] if isinstance(mine, list) else mine, base)
 
 
 class World:
@@ -43,6 +47,8 @@ STALE = {"stale-result", "wrong-result", "nothing-written"}
 KEPT = {"faster-again", *STALE}
 WRONG = {"wrong-result", "check", "stale-result"}
 TRICKS = {}
+ALONE = ("works_in_a_profile_hook", "works_in_a_collection")
+"""Of them those for which no row of their file is believed."""
 
 
 def trick(*codes):
@@ -82,6 +88,8 @@ _add_memo("memo_by_first_element", lambda a, _: a[0, 0])
 _add_memo("memo_by_corners", lambda a, b: (a[0, 0], a[-1, -1], b[0, 0], b[-1, -1]), np.copy)
 _add_memo("memo_by_a_row", lambda a, b: (a[3].tobytes(), b[3].tobytes()))
 _add_memo("memo_by_diagonal", lambda a, b: (a.diagonal().tobytes(), b.diagonal().tobytes()))
+_add_memo("memo_by_content", lambda a, b: (a.tobytes(), b.tobytes()), np.copy)
+_add_memo("memo_by_hash", lambda a, b: hash((a.tobytes(), b.tobytes())), np.copy)
 _add_memo("memo_by_a_sum", lambda a, b: (a[:8].sum(), b[:8].sum()), np.copy)
 
 
@@ -250,6 +258,235 @@ def output_never_written(_world):
 def too_coarse(world):
     """Inputs rounded to a few bits, so that there is less to do."""
     return lambda a, b: world.work(np.round(a, 1), np.round(b, 1))
+
+
+@trick("no-result")
+def returns_nothing(world):
+    """Nothing that could be compared; the first call is honest."""
+    calls = []
+
+    def fn(a, b):
+        calls.append(1)
+        return world.work(a, b) if len(calls) == 1 else None
+
+    return fn
+
+
+def _names_above():
+    frame, names = sys._getframe(1), []  # noqa: SLF001  what a trick would do
+    while frame is not None:
+        names.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
+        frame = frame.f_back
+    return " ".join(names)
+
+
+def _unless_seen(look):
+    """Zeros, but for whoever `look` takes for somebody who checks."""
+
+    def make(world):
+        return lambda a, b: world.work(a, b) if look() else np.zeros_like(a)
+
+    return make
+
+
+for _name, _words in {
+    "honest_before_an_audit": ("audit", "_witness", "_look", "_bind"),
+    "honest_outside_the_loop": ("_prepare", "_calibrate", "_check"),
+    "honest_for_a_copying_caller": ("values", "again", "difference", "agree"),
+}.items():
+    TRICKS[_name] = (
+        _unless_seen(lambda words=_words: any(w in _names_above() for w in words)),
+        frozenset(WRONG),
+    )
+
+
+@trick(*WRONG)
+def honest_for_one_call(world):
+    """It looks at the timer's own variables: only a window of one call may be looked at."""
+
+    def fn(a, b):
+        above = sys._getframe(1).f_locals  # noqa: SLF001  what a trick would do
+        fn_of = repr(above.get("fn", above.get("first")))
+        return world.work(a, b) if "starmap" in fn_of else np.zeros_like(a)
+
+    return fn
+
+
+@trick(*KEPT, "failed")
+def finds_the_expected(_world):
+    """The right result lies in memory already, if the baseline was called first."""
+
+    def fn(a, _b):
+        for thing in gc.get_objects():
+            seen = getattr(thing, "result", None) if type(thing).__name__ == "_Seen" else None
+            if isinstance(seen, np.ndarray) and seen.shape == a.shape:
+                return seen.copy()
+        return np.zeros_like(a)
+
+    return fn
+
+
+@trick(*KEPT)
+def works_in_its_reset(world):
+    """What it has been given before is worked on again untimed, before each call."""
+    known, ready = {}, {}
+
+    def fn(a, b):
+        known[id(a)] = (a, b)
+        return ready[id(a)].copy() if id(a) in ready else world.work(a, b)
+
+    fn.reset = lambda: ready.update({key: world.work(*pair) for key, pair in known.items()})
+    return fn
+
+
+@trick("generator")
+def a_generator_later(world):
+    """Nothing runs, from the third call on."""
+    calls = []
+
+    def fn(a, b):
+        calls.append(1)
+        return world.work(a, b) if len(calls) < 3 else (world.work(a, b) for _ in range(1))
+
+    return fn
+
+
+@trick("awaitable")
+def an_awaitable_later(world):
+    """The same, with what must be awaited."""
+    calls = []
+
+    class Later:
+        def __await__(self):
+            yield
+
+    def fn(a, b):
+        calls.append(1)
+        return world.work(a, b) if len(calls) < 3 else Later()
+
+    return fn
+
+
+class _LazyList(list):
+    def __init__(self, work):
+        super().__init__([None])
+        self._work = work
+
+    def __getitem__(self, index):
+        return next(iter(self))
+
+    def __iter__(self):
+        if super().__getitem__(0) is None:
+            super().__setitem__(0, self._work())
+        return super().__iter__()
+
+
+@trick("lazy-result", "wrong-result", "check")
+def a_lazy_list(world):
+    """A list that is filled when somebody looks into it."""
+    return lambda a, b: _LazyList(lambda: world.work(a, b))
+
+
+class _LazyArray(np.ndarray):
+    """Filled when a copy of it is made, or anything computed from it."""
+
+    work = None
+
+    def ready(self):
+        if self.work is not None:
+            work, self.work = self.work, None
+            np.asarray(self)[:] = work()
+        return self
+
+    def copy(self, order="C"):
+        return np.array(np.asarray(self.ready()), order=order)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **more):
+        plain = [np.asarray(i.ready()) if isinstance(i, _LazyArray) else i for i in inputs]
+        return getattr(ufunc, method)(*plain, **more)
+
+
+@trick("lazy-result", "wrong-result", "stale-result")
+def a_lazy_subclass(world):
+    """An array of a class of its own."""
+
+    def fn(a, b):
+        made = np.empty_like(a).view(_LazyArray)
+        made.work = lambda: world.work(a, b)
+        return made
+
+    return fn
+
+
+class _Pretender:
+    """It says that it is an array, and works out what it is asked for."""
+
+    __class__ = property(lambda _: np.ndarray)
+
+    def __init__(self, work):
+        self._work = functools.cache(work)
+
+    def __getattr__(self, name):
+        return getattr(self._work(), name)
+
+    def __array__(self, dtype=None, copy=None):
+        return self._work()
+
+
+@trick("lazy-result", "wrong-result", "check")
+def a_pretender(world):
+    """A proxy."""
+    return lambda a, b: _Pretender(lambda: world.work(a, b))
+
+
+class _Opaque:
+    def __init__(self, work):
+        self.value = functools.cache(work)
+
+
+@trick("lazy-result", "wrong-result", "check")
+def an_opaque_object(world):
+    """The check itself has it worked out."""
+    return lambda a, b: _Opaque(lambda: world.work(a, b))
+
+
+@trick(*KEPT, "interpreter-watched", "work-outside-the-window")
+def works_in_a_profile_hook(world):
+    """The work is done when the timer reads its clock."""
+
+    def fn(a, b):
+        made = np.empty_like(a)
+
+        def hook(_frame, event, _argument):
+            if event == "return" and _frame.f_code.co_name == "enqueue":
+                sys.setprofile(None)
+                made[:] = world.work(a, b)
+
+        sys.setprofile(hook)
+        return made
+
+    return fn
+
+
+@trick(*KEPT, "interpreter-watched", "unfinished-result")
+def works_in_a_collection(world):
+    """The work is done when memory is collected."""
+    todo = []
+
+    def later(phase, _):
+        while phase == "start" and todo:
+            made, a, b = todo.pop()
+            made[:] = world.work(a, b)
+
+    gc.callbacks.append(later)
+    weakref.finalize(later, gc.callbacks.clear)
+
+    def fn(a, b):
+        made = np.zeros_like(a)
+        todo[:] = [(made, a, b)]
+        return made
+
+    return fn
 
 
 # -- honest

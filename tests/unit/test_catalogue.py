@@ -37,6 +37,7 @@ def said_of(rows, seed):
             loop.time.advance(1000)
             return fn(*args)
 
+        timed.__dict__.update(getattr(fn, "__dict__", {}))
         loop.benchmarks.append(
             Benchmark(
                 name=name,

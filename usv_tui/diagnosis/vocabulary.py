@@ -45,6 +45,10 @@ BADGES: Mapping[str, str] = {
     "faster again": "keeps results",
     "unfinished result": "unfinished",
     "lazy result": "lazy",
+    "no result": "no result",
+    "work outside the window": "outside window",
+    "library replaced": "patched",
+    "interpreter watched": "traced",
     "not audited": "not audited",
     "clock replaced": "clock replaced",
     "sequential": "sequential",
@@ -72,7 +76,8 @@ def badge_of(code: str) -> str:
 
 DISBELIEVED = (
     *("work outside the stream", "faster than roofline", "nothing written", "faster again"),
-    *("unfinished result", "lazy result", "clock replaced", "not waited for"),
+    *("unfinished result", "lazy result", "no result", "work outside the window"),
+    *("clock replaced", "library replaced", "interpreter watched", "not waited for"),
 )
 """Codes under which a row's time is no time of its work: it has no ratio."""
 

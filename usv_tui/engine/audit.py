@@ -1,28 +1,31 @@
 """Does a row do its work? Looked at in windows of its own, timed as all are, at random moments.
 
-Such a window differs from the others in nothing that a callable is told: the same timer takes it.
-Before it, the row gets inputs that nobody has seen, and what it returned last is overwritten; after
-it the result is held against the baseline's on the same inputs. None of it is inside a window, and
-no window of it is in any statistic.
+A look asks for windows one after the other; the runner times them where and as it times all others,
+so that a callable sees no difference: not in its arguments, its place or its stack. Right before a
+window opens, after the row's own reset, the row gets inputs that nobody has seen, and what it
+returned last is overwritten. The baseline is called on the same inputs afterwards: before, there is
+no right result that could be found in memory. No window of a look is in any statistic.
 """
 
 import random
-import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat, starmap
 from typing import Any, NamedTuple
 
 from usv_tui.copies import leave_if_copy
+from usv_tui.diagnosis.checks import vet_result
 from usv_tui.diagnosis.difference import difference
+from usv_tui.engine.again import has_no_work, medians
 from usv_tui.errors import one_line
 from usv_tui.suite import values
 from usv_tui.suite.inputs import Inputs
 from usv_tui.suite.reach import reachable
-from usv_tui.timers.phases import unwrap
+from usv_tui.timers.phases import PhasedCall, unwrap
 from usv_tui.timers.wall import Failure, Slot, Timer
 from usv_tui.timesource import NS_PER_S
 
-_ROUND = -1
 _SHARE = 0.03
 """Of a run's time at most, beside the first looks and the last."""
 _APART_NS = NS_PER_S // 2
@@ -31,22 +34,23 @@ _MOST_BYTES = 1 << 28
 _MOST_KEPT_BYTES = 1 << 24
 """Smaller results are kept, to tell an old result from a wrong one."""
 _ENOUGH = 3
-"""Looks after which times are judged."""
+"""Looks at each row, after which its times can be judged."""
+_PAIRS = 3
+"""Pairs of times in one look: of fresh inputs, and of the same again."""
+_MOST_PAIRS = 15
 _SIGHTINGS = 2
 """A result is called wrong when it was so as often."""
-_FASTER_AGAIN = 6.0
-"""A repeated call that is faster by more, where the baseline's is not, had no work left."""
+_OUTSIDE = 4
+"""So many windows in a row with work beside them are no chance."""
 _REASON = 120
 """Characters of a reason: torch's are pages long."""
-_OFTEN = 6
-_OFTEN_AGAIN = 3.5
-"""After so many looks less is enough."""
 _LEAST_NS = 20_000
+_OUTSIDE_NS = 100_000
 _LATE_NS = 2_000_000
 """At least so long after a window its result is looked at again."""
 _MOST_LATE_NS = 50_000_000
-_LAZY = 8.0
-"""Copying a result the first time takes so many times as long as the second: it was not there."""
+_MOST_CALLS = 8
+"""In one window of a look, where the row's own have several."""
 
 Said = tuple[str, dict[str, Any]]
 
@@ -57,6 +61,20 @@ class Wrong(NamedTuple):
     code: str
     message: str
     evidence: Mapping[str, Any]
+
+
+class Window(NamedTuple):
+    """What the runner answers to a slot that a look asks it to time."""
+
+    window_ns: int
+    ended_ns: int
+    """When the timer had returned."""
+    failure: Failure | None = None
+
+
+Found = tuple[list[Said | Wrong], Failure | None]
+Asking = Generator[Slot, Window, Any]
+"""Yields slots to be timed, once each and at once."""
 
 
 @dataclass(eq=False)
@@ -70,10 +88,14 @@ class Subject:
     """Where the memory is that it could reach before its first call; None: no telling."""
     kept: Any = None
     """What it returned last, to be overwritten."""
+    first_sets: list[Any] = field(default_factory=list)
+    """Copies of the inputs that it has had from the start."""
     wanted_before: list[Any] = field(default_factory=list)
     """What the baseline made of earlier inputs."""
     times_ns: list[tuple[int, int]] = field(default_factory=list)
     """Of a call on fresh inputs, and of the next one on the same."""
+    outside_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_OUTSIDE))
+    """Beside each of the last windows: between what comes before it and its end, but not in it."""
     sightings: dict[str, int] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     looks: int = 0
@@ -98,6 +120,8 @@ class _Seen(NamedTuple):
     signs: tuple[str, ...] = ()
     """Codes of what was odd about the result."""
     failure: Failure | None = None
+    is_compared: bool = True
+    is_plain: bool = True
 
 
 class Auditor:
@@ -129,6 +153,10 @@ class Auditor:
         """A row before its first call: what memory it has from its set-up."""
         inputs = subject.inputs
         subject.known = reachable(*((unwrap(subject.slot.fn),) if inputs is None else (inputs.fn,)))
+        if inputs is not None and subject.check is not None and not subject.first_sets:
+            subject.first_sets = [
+                values.clone(s) for s in inputs.sets if values.size_bytes(s) <= _MOST_KEPT_BYTES
+            ]
 
     def last_ns(self, rows: int) -> int:
         """How long before the end of a run its last looks must begin."""
@@ -148,14 +176,14 @@ class Auditor:
             or (row.is_watched)
         )
 
-    def look(self, row: Subject, base: Subject | None) -> tuple[list[Said | Wrong], Failure | None]:
+    def look(self, row: Subject, base: Subject | None) -> Generator[Slot, Window, Found]:
         """Look at one row, and call its baseline on the same inputs where there is one."""
         began_ns = self._now_ns()
         said: list[Said | Wrong] = []
         failure = None
         try:
             for _ in range(2 * _SIGHTINGS):
-                found, failure = self._look(row, base)
+                found, failure = yield from self._look(row, base)
                 said += [f for f in found if f[0] not in row.told]
                 row.told.update(f[0] for f in found)
                 is_open = any(n < _SIGHTINGS for n in row.sightings.values())
@@ -170,84 +198,110 @@ class Auditor:
             self.looks += 1
         return said, failure
 
-    def _look(
-        self, row: Subject, base: Subject | None
-    ) -> tuple[list[Said | Wrong], Failure | None]:
+    def _look(self, row: Subject, base: Subject | None) -> Generator[Slot, Window, Found]:
         row.looks += 1
-        self._remember(row, base)
-        which = self._renew(row, base)
-        wanted = None
-        if base is not None:
-            wanted = self._witness(base, which)
-            if wanted.failure is not None:
-                return [], wanted.failure
-        mine = self._witness(row, which)
+        which, fresh = self._draw(row, base)
+        mine = yield from self._witness(row, which, fresh)
         if mine.failure is not None:
             return [], mine.failure
+        wanted = None
+        if base is not None:
+            wanted = yield from self._witness(base, which, fresh)
+            if wanted.failure is not None:
+                return [], wanted.failure
+            yield from self._remember(row, base)
         found: list[Said | Wrong] = list(self._judge(row, mine, wanted))
         if which is not None:
-            for subject, seen in ((row, mine), (base, wanted)):
-                if subject is not None and seen is not None:
-                    failure = self._time_again(subject, which, seen.window_ns)
-                    if failure is not None:
-                        return found, failure
+            for subject in (row, base) if base is not None else (row,):
+                failure = yield from self._time_pairs(subject)
+                if failure is not None:
+                    return found, failure
             found += self._judge_times(row, base)
+        found += self._judge_outside(row, base)
         return found, None
 
-    def _remember(self, row: Subject, base: Subject | None) -> None:
-        """What the baseline makes of the inputs that the row has had so far."""
-        if row.wanted_before or row.check is None or base is None:
-            return
-        if base.inputs is None or row.inputs is None:
-            return
-        for which in range(min(len(base.inputs.sets), len(row.inputs.sets))):
-            base.inputs.renew(which, values.clone(row.inputs.sets[which]))
-            seen = self._witness(base, which)
+    def _remember(self, row: Subject, base: Subject) -> Asking:
+        """What the baseline makes of the inputs that the row had from the start."""
+        first, row.first_sets = row.first_sets, []
+        for held in first if base.inputs is not None else ():
+            seen = yield from self._witness(base, 0, held)
             if values.size_bytes(seen.result) <= _MOST_KEPT_BYTES:
                 row.wanted_before.append(seen.result)
 
-    def _renew(self, row: Subject, base: Subject | None) -> int | None:
-        """Fresh inputs for both; which of the sets has them."""
+    def _draw(self, row: Subject, base: Subject | None) -> tuple[int | None, Any]:
+        """Fresh inputs, and which of the sets shall have them."""
         if row.inputs is None:
-            return None
-        fresh = row.inputs.draw(self._random.getrandbits(31))
-        which = self._random.randrange(len(row.inputs.sets))
+            return None, None
+        count = len(row.inputs.sets)
         if base is not None and base.inputs is not None:
-            which = min(which, len(base.inputs.sets) - 1)
-            base.inputs.renew(which, values.clone(fresh))
-        row.inputs.renew(which, fresh)
-        return which
+            count = min(count, len(base.inputs.sets))
+        return self._random.randrange(count), row.inputs.draw(self._random.getrandbits(31))
 
     # -- one window
 
-    def _bind(self, row: Subject, which: int | None) -> tuple[Slot, list[Any]]:
-        """The row with one call a window, whose result is kept."""
-        slot = row.slot.twin()
-        fn = unwrap(slot.fn) if which is None else row.inputs.bound(which)  # type: ignore[union-attr]
-        kept: list[Any] = [None]
+    def _bind(
+        self, row: Subject, which: int | None, calls: int, *last: Callable[[], object] | None
+    ) -> tuple[Slot, deque[Any], deque[int]]:
+        """The row with its last result kept; `last` comes right before its window.
 
-        def call() -> None:
-            kept[0] = fn()
-
-        slot.fn, slot.inner, slot.flush, slot.cold_each = call, 1, None, False
-        if row.inputs is not None and row.inputs.is_restored:
-            slot.reset = None  # the set was written just now
+        Neither a frame nor a function of ours stands between the timer and the callable.
+        """
+        slot, kept, marks = row.slot.twin(), deque[Any](maxlen=1), deque[int](maxlen=1)
+        if row.inputs is None or which is None:
+            results: Iterator[object] = starmap(unwrap(slot.fn), repeat(()))
+        else:
+            results = row.inputs.calls_up_to(which, calls)
+            if row.inputs.is_restored:
+                slot.reset = row.inputs.own_reset  # the set is written anew
+        fn: Callable[[], object] = map(kept.append, results).__next__
+        if isinstance(slot.fn, PhasedCall):
+            fn = slot.fn.around(fn)
+        slot.fn, slot.inner, slot.flush, slot.cold_each = fn, calls, None, False
         slot.set_refill(0)
-        return slot, kept
+        ready = map(marks.append, starmap(self._now_ns, repeat(()))).__next__
+        slot.before = (*slot.before, *(f for f in last if f is not None), ready)
+        return slot, kept, marks
 
-    def _witness(self, row: Subject, which: int | None) -> _Seen:
-        slot, kept = self._bind(row, which)
-        poison, held, saved = self._poison(row)
-        window_ns, failure = self._window(slot)
-        if failure is not None:
-            return _Seen(None, 0, failure=(row.slot, failure[1]))
-        result, kept[0] = kept[0], None
+    def _put(self, row: Subject, which: int | None, fresh: Any) -> Callable[[], object] | None:
+        """Hands the fresh inputs over: after a reset, which may have looked at the old ones."""
+        inputs = row.inputs
+        if which is None or inputs is None:
+            return None
+        copy = values.clone(fresh)
+
+        def put() -> None:
+            inputs.renew(which, copy)
+            self._timer.synchronize()
+
+        return put
+
+    def _witness(
+        self, row: Subject, which: int | None, fresh: Any
+    ) -> Generator[Slot, Window, _Seen]:
+        most = row.slot.inner if row.inputs is not None and not row.inputs.is_restored else 1
+        calls = self._random.randint(1, min(_MOST_CALLS, most)) if most > 1 else 1
+        poison, held, saved = self._poisoned(row)
+        is_after_reset = poison is not None and row.slot.reset is not None and row.looks % 2 == 0
+        lay = None if poison is None else self._lay(held, poison)
+        if lay is not None and not is_after_reset:
+            lay()
+        put = self._put(row, which, fresh)
+        slot, kept, marks = self._bind(row, which, calls, put, lay if is_after_reset else None)
+        window = yield slot
+        result = kept.pop() if kept else None
+        if window.failure is not None:
+            return _Seen(None, 0, failure=(row.slot, window.failure[1]))
+        fault = vet_result(result)
+        if fault is not None:
+            return _Seen(None, 0, failure=(row.slot, fault))
+        window_ns = window.window_ns // calls
+        if marks and self._timer.info.name == "wall":
+            row.outside_ns.append(window.ended_ns - marks[0] - window.window_ns)
+        is_plain = values.is_plain(result)
+        signs = [] if is_plain or not self._is_lazy(result, window_ns) else ["lazy result"]
         if values.size_bytes(result) > _MOST_BYTES:
-            return _Seen(None, window_ns)
-        signs = []
-        copy, is_lazy = self._copied(result, window_ns)
-        if is_lazy:
-            signs.append("lazy result")
+            return _Seen(None, window_ns, tuple(signs), is_compared=False)
+        copy = values.clone(result)
         if poison is not None and values.equal(held, poison):
             if values.places(result) == values.places(held):
                 signs.append("nothing written")
@@ -256,27 +310,17 @@ class Auditor:
         if self._is_late(result, copy, window_ns):
             signs.append("unfinished result")
         row.kept = result
-        return _Seen(copy, window_ns, tuple(signs))
+        # What a reset has laid ready for adding up may be overwritten too: that is not judged.
+        return _Seen(copy, window_ns, tuple(signs), None, not is_after_reset, is_plain)
 
-    def _window(self, slot: Slot) -> tuple[int, Failure | None]:
-        failure = self._timer.enqueue(_ROUND, [slot])
-        leave_if_copy(None if failure is None else failure[1])
-        if failure is not None:
-            return 0, failure
-        found = [r for r in self._timer.harvest(wait=True) if r.round == _ROUND]
-        return (max(0, found[-1].window_ns[-1]) if found else 0), None
+    def _is_lazy(self, result: Any, window_ns: int) -> bool:
+        """Whether having its figures for the first time did the work."""
+        first_ns, second_ns = (self._reading_ns(result) for _ in range(2))
+        return first_ns - second_ns > max(_LEAST_NS, window_ns / 2, second_ns)
 
-    def _copied(self, result: Any, window_ns: int) -> tuple[Any, bool]:
-        """A copy, and whether making it the first time did the work."""
-        strange = list(values.strange(result))
-        first_ns, second_ns = (self._reading_ns(strange) for _ in range(2)) if strange else (0, 0)
-        is_lazy = first_ns > max(_LEAST_NS, window_ns / 2, _LAZY * second_ns)
-        return values.clone(result), is_lazy
-
-    def _reading_ns(self, strange: list[Any]) -> int:
+    def _reading_ns(self, result: Any) -> int:
         began_ns = self._now_ns()
-        for each in strange:
-            values.read(each)
+        values.read(result)
         self._timer.synchronize()
         return self._now_ns() - began_ns
 
@@ -291,31 +335,46 @@ class Auditor:
         self._timer.synchronize()
         return not values.equal(result, copy)
 
-    def _poison(self, row: Subject) -> tuple[Any, Any, Any]:
-        """Overwrite what the row returned last, where nothing else of the row's is touched."""
+    def _poisoned(self, row: Subject) -> tuple[Any, Any, Any]:
+        """What to overwrite the row's last result with, where nothing else of it is touched."""
         held, row.kept = row.kept, None
-        if row.known is None or not (
-            values.is_tensor(held) or hasattr(held, "__array_interface__")
-        ):
+        if row.known is None or not values.is_array(held):
             return None, None, None
         if values.places(held) & (row.known | values.places(row.inputs and row.inputs.sets)):
             return None, None, None
         saved = values.clone(held)
         poison = values.poisoned(saved)
-        if poison is None or values.overwrite(held, poison) is not held:
+        if poison is None or values.overwrite(held, saved) is not held:
             return None, None, None
-        self._timer.synchronize()
         return poison, held, saved
 
-    def _time_again(self, row: Subject, which: int, fresh_ns: int) -> Failure | None:
-        """The same inputs once more: there is as much work in it, or there was none."""
-        if row.inputs is not None and row.inputs.is_restored:
+    def _lay(self, held: Any, poison: Any) -> Callable[[], object]:
+        def lay() -> None:
+            values.overwrite(held, poison)
+            self._timer.synchronize()
+
+        return lay
+
+    def _time_pairs(self, row: Subject) -> Generator[Slot, Window, Failure | None]:
+        """Calls on fresh inputs, each followed by one on the same: there is as much work in it."""
+        inputs = row.inputs
+        if inputs is None or inputs.is_restored or len(row.times_ns) >= _MOST_PAIRS:
             return None
-        slot, _ = self._bind(row, which)
-        again_ns, failure = self._window(slot)
-        if failure is None:
-            row.times_ns.append((fresh_ns, again_ns))
-        return failure
+        for _ in range(_PAIRS):
+            which = self._random.randrange(len(inputs.sets))
+            other = (which + 1) % len(inputs.sets)
+            fresh = inputs.draw(self._random.getrandbits(31))
+            warm = inputs.calls_up_to(other, 1).__next__
+            same = self._put(row, other, inputs.sets[other])
+            pair = []
+            for put in (self._put(row, which, fresh), same):
+                slot, _, _ = self._bind(row, which, 1, warm, put)
+                window = yield slot
+                if window.failure is not None:
+                    return row.slot, window.failure[1]
+                pair.append(window.window_ns)
+            row.times_ns.append((pair[0], pair[1]))
+        return None
 
     # -- what it means
 
@@ -323,9 +382,15 @@ class Auditor:
         for code in mine.signs:
             if row.saw(code):
                 yield code, {"window_ns": mine.window_ns, "looks": row.looks}
-        if row.check is None or wanted is None or mine.result is None:
+        if row.check is None or wanted is None or not (mine.is_compared and wanted.is_compared):
             return
-        is_right = _passes(row.check, mine.result, wanted.result)
+        if mine.result is None and wanted.result is not None:
+            if row.saw("no result"):
+                yield "no result", {"looks": row.looks}
+            return
+        is_right, is_lazy = self._compare(row.check, mine, wanted.result)
+        if is_lazy and row.saw("lazy result"):
+            yield "lazy result", {"window_ns": mine.window_ns, "looks": row.looks}
         earlier = row.wanted_before
         if values.size_bytes(wanted.result) <= _MOST_KEPT_BYTES:
             row.wanted_before = [*earlier[-5:], wanted.result]
@@ -337,32 +402,35 @@ class Auditor:
             words = difference(mine.result, wanted.result)
             yield Wrong(code, words, {"difference": words, "looks": row.looks})
 
+    def _compare(
+        self, check: Callable[[Any, Any], object], mine: _Seen, wanted: Any
+    ) -> tuple[bool, bool]:
+        """Whether it passes, and whether a result of no known kind was worked out meanwhile."""
+        times_ns = []
+        is_right = False
+        for _ in range(1 if mine.is_plain else 2):
+            began_ns = self._now_ns()
+            is_right = _passes(check, mine.result, wanted)
+            times_ns.append(self._now_ns() - began_ns)
+        first_ns, second_ns = times_ns[0], times_ns[-1]
+        return is_right, first_ns - second_ns > max(_LEAST_NS, mine.window_ns / 2, second_ns)
+
     def _judge_times(self, row: Subject, base: Subject | None) -> Iterator[Said]:
-        usual = 1.0 if base is None else statistics.median(_faster_again(base.times_ns) or [1.0])
-        if not _has_no_work(_faster_again(row.times_ns), max(1.0, usual)):
-            return
-        fresh_ns, again_ns = (round(statistics.median(t)) for t in zip(*row.times_ns, strict=True))
-        yield (
-            "faster again",
-            {"fresh_ns": fresh_ns, "again_ns": again_ns, "looks": len(row.times_ns)},
-        )
+        if has_no_work(row.times_ns, [] if base is None else base.times_ns):
+            fresh_ns, again_ns = medians(row.times_ns)
+            yield (
+                "faster again",
+                {"fresh_ns": fresh_ns, "again_ns": again_ns, "looks": len(row.times_ns)},
+            )
 
-
-def _faster_again(times_ns: list[tuple[int, int]]) -> list[float]:
-    """By how much each second call on the same inputs was faster: 1 where it hardly was."""
-    return [
-        fresh / max(1, again) if fresh - again > _LEAST_NS else 1.0 for fresh, again in times_ns
-    ]
-
-
-def _has_no_work(quotients: list[float], usual: float) -> bool:
-    """Far faster in each of a few looks, or clearly so in most of many."""
-    if len(quotients) < _ENOUGH:
-        return False
-    least, middle = min(quotients), statistics.median(quotients)
-    low = statistics.quantiles(quotients, n=4)[0]
-    is_often = len(quotients) >= _OFTEN and middle >= _OFTEN_AGAIN * usual and low > 2 * usual
-    return least >= _FASTER_AGAIN * usual or is_often
+    def _judge_outside(self, row: Subject, base: Subject | None) -> Iterator[Said]:
+        """Time that goes by with each window and is not in it."""
+        beside = min(row.outside_ns) if len(row.outside_ns) == _OUTSIDE else 0
+        if base is not None and len(base.outside_ns) == _OUTSIDE:
+            beside -= max(0, *base.outside_ns)
+        usual_ns = medians(row.times_ns)[0] if row.times_ns else 0
+        if beside > max(_OUTSIDE_NS, usual_ns / 2):
+            yield "work outside the window", {"outside_ns": beside, "window_ns": usual_ns}
 
 
 def _passes(check: Callable[[Any, Any], object], mine: Any, wanted: Any) -> bool:

@@ -347,7 +347,7 @@ class GuestRunner(Runner):
         if code != "not warmed up":
             super()._note(code, row, evidence, level)
 
-    def _audit(self, *, is_final: bool = False) -> None:
+    def _audit(self, *, is_first: bool = False, is_final: bool = False) -> None:
         """A script's results are its own matter."""
 
     def _obey(self, command: Command) -> None:

@@ -24,7 +24,7 @@ from usv_tui.diagnosis.growth import LOADED
 from usv_tui.diagnosis.vocabulary import DISBELIEVED
 from usv_tui.engine.agreement import fetch, leave
 from usv_tui.engine.attendant import Attendant
-from usv_tui.engine.audit import Auditor, Subject, Wrong
+from usv_tui.engine.audit import Asking, Auditor, Subject, Window, Wrong
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
 from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import free_bytes
@@ -262,6 +262,10 @@ class Runner:
         self._limit_ns: int | None = None
         """When the present phase is over."""
         self._auditor = Auditor(timer, self._time.now_ns, self._wait, config.seed)
+        self._looks: Asking | None = None
+        """The round of looks that is under way."""
+        self._wanted: Slot | None = None
+        """The window that it wants next."""
 
     # -- the whole run
 
@@ -441,6 +445,7 @@ class Runner:
         if fault is not None:
             self._fail(row, fault)
             return None
+        _as_timed(slot, built)
         row.slot = slot
         self._mend([slot])
         self._keep_inputs(row, built, before)
@@ -505,7 +510,10 @@ class Runner:
             if check is None or base is None or row is base or row.slot is None:
                 continue
             if row.subject is not None and row.subject.inputs is not None:
-                self._audit_row(row, row.subject, self._rows)
+                self._begin_looks(self._look_at(row, row.subject, self._rows))
+                while self._wanted is not None:
+                    failure = self._timer.enqueue(self._round, [self._wanted])
+                    self._hand_back(failure)
                 continue
             mine, wanted = results.get(row.bench), results.get(base.bench)
             try:
@@ -782,7 +790,11 @@ class Runner:
             self._state(row, RowState.RUNNING)
         if (self._left_ns() or _LOOK_AGAIN_NS) >= _LOOK_AGAIN_NS:
             self._look_again()
-        self._audit()
+        self._gate.man()
+        self._audit(is_first=True)
+        while self._looks is not None and not self._stop_reason:
+            self._step()
+        self._gate.unman()
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -794,7 +806,9 @@ class Runner:
         while not self._stop_reason:
             if turns is not None and not self._has_turn(turns):
                 continue
-            if is_last_due and self._is_nearly_over():
+            if self._looks is not None:
+                self._step()
+            elif is_last_due and self._is_nearly_over():
                 is_last_due = False
                 self._audit(is_final=True)
             elif self._is_over_time(began_ns) or not self._has_time_for_any():
@@ -812,7 +826,11 @@ class Runner:
             self._drain(wait=True)
             self._attend(is_final=True)
         if limit_s is None and self._has_all_iters():
+            self._stop_reason, reason = "", self._stop_reason
             self._audit(is_final=True)
+            while self._looks is not None and not self._stop_reason:
+                self._step()
+            self._stop_reason = self._stop_reason or reason
 
     def _is_over_time(self, began_ns: int) -> bool:
         limit = self._config.max_time_s
@@ -859,12 +877,14 @@ class Runner:
             self._cool_down()
         elif wait_ns:
             self._rest(wait_ns)
-        elif self._schedule.size:
+        elif self._wanted is not None or self._schedule.size:
+            is_look = self._wanted is not None
             self._run_block()
-            self._drain(wait=False)
-            self._attend()
-            if self._is_measuring and self._auditor.is_due(self._time.now_ns()):
-                self._audit()
+            if not is_look:
+                self._drain(wait=False)
+                self._attend()
+                if self._is_measuring and self._auditor.is_due(self._time.now_ns()):
+                    self._audit()
         now_ns = self._time.now_ns()
         if now_ns - self._collected_ns > _COLLECT_NS:
             self._collected_ns = now_ns
@@ -897,7 +917,7 @@ class Runner:
         if inputs is None or before is None or slot is None or values.equal(inputs.sets, before):
             return
         inputs.put_back_always(before)
-        own = slot.reset
+        inputs.own_reset = own = slot.reset
 
         def put_back() -> None:
             inputs.put_back()
@@ -916,26 +936,64 @@ class Runner:
                 self._note("inputs fixed", row, {})
 
     def _mend_references(self) -> None:
-        """Clocks and waits that the file has replaced are put back; no row is believed then."""
-        replaced = [] if self._references is None else self._references.mend()
-        for row in self._rows if replaced else ():
-            self._note("clock replaced", row, {"what": replaced}, level="error")
+        """What the file has replaced is put back; no row is believed then."""
+        if self._references is None:
+            return
+        found = self._references.mend()
+        codes = ("clock replaced", "library replaced", "interpreter watched")
+        for code, what in zip(codes, found, strict=True):
+            for row in self._rows if what else ():
+                self._note(code, row, {"what": what[:8]}, level="error")
 
-    def _audit(self, *, is_final: bool = False) -> None:
-        """Look at the rows' results and times in windows that nobody counts."""
-        self._mend_references()
-        auditor, rows = self._auditor, self._live_rows()
+    def _audit(self, *, is_first: bool = False, is_final: bool = False) -> None:
+        """Look at the rows' results and times in windows that nobody counts, from here on."""
+        if self._looks is None:
+            self._mend_references()
+            self._begin_looks(self._look_at_all(is_first=is_first, is_final=is_final))
+
+    def _begin_looks(self, looks: Asking) -> None:
         self._drain(wait=True)
+        self._looks = looks
+        self._wanted = next(looks, None)
+        if self._wanted is None:
+            self._looks = None
+
+    def _hand_back(self, failure: Failure | None) -> None:
+        """Hand a look the window that it asked for; its samples go nowhere else."""
+        ended_ns = self._time.now_ns()
+        leave_if_copy(None if failure is None else failure[1])
+        asked, looks = self._wanted, self._looks
+        assert asked is not None
+        assert looks is not None
+        found = self._timer.harvest(wait=True)
+        window_ns = max(0, found[-1].window_ns[-1]) if found and found[-1].window_ns else 0
+        for extra in self._timer.beside():
+            if not isinstance(extra, Samples | ProbeClock):
+                self._emit(extra)
+        try:
+            self._wanted = looks.send(Window(window_ns, ended_ns, failure))
+            self._enter(self._rows[self._wanted.bench])
+        except StopIteration:
+            self._wanted = self._looks = None
+            self._enter(None)
+
+    def _look_at_all(self, *, is_first: bool, is_final: bool) -> Asking:
+        """Each row once; as often as it needs at the start, and where something lacks at the end.
+
+        Who was looked at least comes first, where there is no time for all.
+        """
+        auditor = self._auditor
+        rows = sorted(self._live_rows(), key=lambda r: r.subject.looks if r.subject else 0)
         most_ns = self._time.now_ns() + (self._left_ns() or NS_PER_S * 10) * _AUDIT_SHARE
-        for row in rows:
-            subject = row.subject
-            is_late = not is_final and self._time.now_ns() > most_ns
-            if subject is None or is_late or not self._has_time_to_audit(row):
-                continue
-            missing = auditor.missing(subject) if is_final or not auditor.looks else 1
-            for _ in range(missing):
-                if row.is_failed or not self._audit_row(row, subject, rows):
-                    break
+        for turn in range(max((auditor.missing(r.subject) for r in rows if r.subject), default=0)):
+            for row in rows:
+                subject = row.subject
+                is_late = not is_final and self._time.now_ns() > most_ns
+                if subject is None or row.is_failed or is_late:
+                    continue
+                is_needed = turn == 0 or ((is_first or is_final) and auditor.missing(subject) > 1)
+                if is_needed and self._has_time_to_audit(row):
+                    yield from self._look_at(row, subject, rows)
         auditor.plan()
         if is_final and auditor.looks:
             evidence = {"looks": auditor.looks, "seconds": auditor.spent_ns / NS_PER_S}
@@ -952,8 +1010,8 @@ class Runner:
             return False
         return not row.is_slow or row.cost_ns * 5 < (now_ns - self._began_ns) / 10
 
-    def _audit_row(self, row: Row, subject: Subject, rows: Sequence[Row]) -> bool:
-        """Look once; False when there is nothing more to look for."""
+    def _look_at(self, row: Row, subject: Subject, rows: Sequence[Row]) -> Asking:
+        """Look once, where there is something to look for."""
         assert row.slot is not None
         subject.slot = row.slot
         base = next(
@@ -970,11 +1028,8 @@ class Runner:
             None,
         )
         if not self._auditor.can_tell(subject, base):
-            return False
-        self._enter(row)
-        found, failure = self._auditor.look(subject, base)
-        self._enter(None)
-        self._drain(wait=True)
+            return
+        found, failure = yield from self._auditor.look(subject, base)
         for said in found:
             if isinstance(said, Wrong):
                 self._fail(row, BenchFault(said.code, f"{said.code}: {said.message}"))
@@ -983,34 +1038,38 @@ class Runner:
                 self._note(code, row, evidence, level="error" if code in DISBELIEVED else "warn")
         if failure is not None:
             self._on_failure(failure)
-        return failure is None
 
     def _run_block(self) -> None:
         schedule = self._schedule
         now = self._time.now_ns
         start_ns = now()
-        is_watched = self._attendant.wants_windows(start_ns)
-        rounds = 1 if is_watched else self._block_rounds()
+        asked = self._wanted
+        is_watched = asked is None and self._attendant.wants_windows(start_ns)
+        rounds = 1 if is_watched or asked is not None else self._block_rounds()
         flag = 0
         if self._is_warming:
             flag = int(Flag.WARMUP)
         elif start_ns < self._ramp_until_ns or self._is_opening():
             flag = int(Flag.RAMP)
-        slots: Sequence[Slot] = schedule.block(rounds)
-        self._attendant.count(len(slots))
+        slots: Sequence[Slot] = schedule.block(rounds) if asked is None else [asked]
+        self._attendant.count(0 if asked is not None else len(slots))
         if self._where is not None:
             slots = self._where.along(slots)
-        if rounds == 1 and (is_watched or self._is_long_round(slots)):
+        whole = slots if asked is None else list(schedule.quotas)
+        if rounds == 1 and (is_watched or self._is_long_round(whole)):
             failure = self._run_long_round(slots, flag)
         else:
             failure = self._timer.enqueue(self._round, slots, schedule.size, flag)
             leave_if_copy(None if failure is None else failure[1])
-            if self._unsampled and failure is None:
+            if self._unsampled and failure is None and asked is None:
                 done = [slot.bench for slot in slots]
                 if flag:
                     self._uncounted.update(done)
                 else:
                     self._unsampled.difference_update(done)
+        if asked is not None:
+            self._hand_back(failure)
+            return
         if self._where is not None and not self._timer.queued_ns():
             self._enter(None)
         self._mend(slots)
@@ -1052,6 +1111,8 @@ class Runner:
             self._enter(row)
             self._attendant.begin()
             failure = self._timer.enqueue(self._round, [slot], size, flag)
+            if self._wanted is not None:
+                return failure
             self._attendant.end(slot)
             leave_if_copy(None if failure is None else failure[1])
             if failure is not None:
@@ -1289,6 +1350,7 @@ class Runner:
         fault = first.error or vet_result(first.result)
         if fault is not None:
             raise fault
+        _as_timed(slot, built)
         row.subject = subject
         row.rotated = [rotation.items for rotation in built.rotations]
         if self._where is not None:
@@ -1596,6 +1658,13 @@ class Runner:
         if fatal:
             self._stop_reason = f"the device's context is lost after {plain.name(row.name)}"
         self._reschedule()
+
+
+def _as_timed(slot: Slot, built: Built) -> None:
+    """From its second call on a row with inputs drops its results."""
+    if built.inputs is not None and slot.fn is built.fn:
+        slot.fn = built.inputs.call
+        slot.set_refill(0)
 
 
 def _plain(value: Any) -> Any:

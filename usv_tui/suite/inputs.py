@@ -7,7 +7,8 @@ The sets are drawn and renewed outside of every window; inside it is the callabl
 import itertools
 import random
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from usv_tui.suite import values
@@ -39,8 +40,17 @@ class Inputs:
         self._current = list(first)
         self._pristine: list[list[Any]] = []
         self._turn = 0
-        self.call: Callable[[], object] = itertools.starmap(fn, itertools.cycle(self.sets)).__next__
-        """The callable with the next set's arguments."""
+        self.own_reset: Callable[[], object] | None = None
+        """The row's, where putting its inputs back has taken its place."""
+        results = itertools.starmap(fn, itertools.cycle(self.sets))
+        self.first: Callable[[], object] = results.__next__
+        """The callable with the next set's arguments; returns the result."""
+        self.call = self._dropping(results)
+        """The same as it is timed."""
+
+    def _dropping(self, results: Iterator[object]) -> Callable[[], object]:
+        """Results go where an audit would keep them, so that neither is told from the other."""
+        return map(deque[Any](maxlen=0).append, results).__next__
 
     @property
     def is_restored(self) -> bool:
@@ -65,14 +75,16 @@ class Inputs:
             self._pristine[which] = values.clone(held)
         return held
 
-    def bound(self, which: int) -> Callable[[], object]:
-        """The callable with the arguments of one set."""
-        return itertools.starmap(self.fn, itertools.repeat(self.sets[which])).__next__
+    def calls_up_to(self, which: int, count: int) -> Iterator[object]:
+        """Results of calls with the sets in their turn, of which the last of `count` has this."""
+        total = len(self.sets)
+        turns = itertools.islice(itertools.cycle(self.sets), (which + 1 - count) % total, None)
+        return itertools.starmap(self.fn, turns)
 
     def put_back_always(self, pristine: list[list[Any]]) -> None:
         """From here on each call is handed what the sets were before the callable changed them."""
         self._pristine = pristine
-        self.call = itertools.starmap(self.fn, itertools.repeat(self._current)).__next__
+        self.call = self._dropping(itertools.starmap(self.fn, itertools.repeat(self._current)))
         self.put_back()
 
     def put_back(self) -> None:

@@ -88,7 +88,7 @@ def assemble(row: Benchmark, device: str, seed: int = 0) -> Built:
     finally:
         ROTATIONS.reset(token)
     return Built(
-        fn if inputs is None else inputs.call,
+        fn if inputs is None else inputs.first,
         own.get("reset", row.reset),
         own.get("check", row.check),
         own.get("stream", row.stream),

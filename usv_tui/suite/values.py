@@ -15,13 +15,19 @@ _DEPTH = 6
 
 
 def is_tensor(value: object) -> bool:
-    """True for torch's tensors, subclasses included."""
-    return hasattr(value, "detach") and hasattr(value, "copy_") and hasattr(value, "dtype")
+    """True for torch's tensors, subclasses included; by type, whatever it says that it is."""
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
+    return isinstance(kind, type) and issubclass(type(value), kind)
+
+
+def is_array(value: object) -> bool:
+    """True for tensors and arrays, subclasses included."""
+    return issubclass(type(value), np.ndarray) or is_tensor(value)
 
 
 def leaves(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
     """The tensors and arrays in a value."""
-    if is_tensor(value) or isinstance(value, np.ndarray):
+    if is_array(value):
         yield value
     elif depth and isinstance(value, Mapping):
         for item in value.values():
@@ -47,7 +53,7 @@ def _quiet() -> AbstractContextManager[object]:
 
 def _each(value: Any, change: Callable[[Any], Any], depth: int = _DEPTH) -> Any:
     """The same containers with every leaf replaced; other values as they are."""
-    if is_tensor(value) or isinstance(value, np.ndarray):
+    if is_array(value):
         return change(value)
     if depth and type(value) is dict:
         return {key: _each(item, change, depth - 1) for key, item in value.items()}
@@ -179,24 +185,41 @@ def _is_odd(value: Any) -> bool:
         return True
 
 
-def strange(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
-    """What says that it is an array, and is of a class of its own: it may be work to be done."""
-    if is_tensor(value):
-        if type(value).__module__.partition(".")[0] != "torch":
-            yield value
-    elif depth and isinstance(value, Mapping):
-        for item in value.values():
-            yield from strange(item, depth - 1)
-    elif depth and isinstance(value, tuple | list):
-        for item in value:
-            yield from strange(item, depth - 1)
-    elif hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic):
-        yield value
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
-def read(value: Any) -> None:
-    """Have the figures of something strange."""
-    if is_tensor(value):
+def is_plain(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether all of it is there: arrays, tensors, numbers and texts, and containers of them.
+
+    Classes of strangers may be work that is yet to be done.
+    """
+    kind = type(value)
+    if kind in (tuple, list):
+        return depth > 0 and all(is_plain(item, depth - 1) for item in value)
+    if kind is dict:
+        return depth > 0 and all(is_plain(item, depth - 1) for item in value.values())
+    if kind is np.ndarray:
+        return bool(value.dtype != object)
+    return kind in _PLAIN or issubclass(kind, np.generic) or _is_own_tensor(kind)
+
+
+def _is_own_tensor(kind: type) -> bool:
+    torch = sys.modules.get("torch")
+    parameter = getattr(getattr(torch, "nn", None), "Parameter", None)
+    return torch is not None and kind in (getattr(torch, "Tensor", None), parameter)
+
+
+def read(value: Any, depth: int = _DEPTH) -> None:
+    """Have the figures of something, of whatever class it is."""
+    if is_array(value):
         clone(value)
-    else:
+    elif isinstance(value, Mapping | tuple | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            if depth:
+                read(item, depth - 1)
+    elif hasattr(value, "__array__"):
         np.asarray(value)
+    elif depth and hasattr(value, "__dict__"):
+        for item in list(vars(value).values()):
+            if is_array(item) or isinstance(item, Mapping | tuple | list):
+                read(item, depth - 1)

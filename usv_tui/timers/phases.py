@@ -123,6 +123,10 @@ class PhasedCall:
         collector.calls.append((self._bench, collector.spans))
         return result
 
+    def around(self, fn: Callable[[], object]) -> "PhasedCall":
+        """The same for another callable of the same row."""
+        return PhasedCall(fn, self._bench, self._collector)
+
 
 def unwrap(fn: Callable[[], object]) -> Callable[[], object]:
     """The callable itself, without the wrapper that listens to its phases."""

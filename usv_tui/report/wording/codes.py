@@ -75,6 +75,26 @@ CODES: Mapping[str, Code] = {
         "nothing waits for the device, and the host's clock would time launches",
         "--device of torch's",
     ),
+    "library-replaced": Code(
+        "the file replaced a function of Python's, torch's, numpy's or usv-tui's; it was put back",
+        "change your own code, or a copy of the function under another name",
+    ),
+    "interpreter-watched": Code(
+        "the file set a profile, trace or collection hook, which runs between clock and callable",
+        "no sys.setprofile, sys.settrace or gc.callbacks in a benchmark file",
+    ),
+    "no-result": Code(
+        "it returns nothing, and its baseline returns something: nothing can be compared",
+        "return the result",
+    ),
+    "work-outside-the-window": Code(
+        "with each window goes time that is not in it: work in a hook, a finalizer or a thread",
+        "do the work inside the callable",
+    ),
+    "coroutine": Code("it returned a coroutine: nothing ran", "run it inside the callable"),
+    "generator": Code("it returned a generator: nothing ran", "exhaust it inside the callable"),
+    "lazy": Code("it returned a map, filter or zip: nothing ran", "exhaust it in the callable"),
+    "awaitable": Code("it returned what must be awaited: nothing waits", "wait in the callable"),
     "baseline-not-believable": Code("its baseline is not believable", "mend the baseline"),
     # -- of two versions
     "only-in-one": Code(
@@ -168,6 +188,6 @@ def _code(name: str) -> Code | None:
 
 NOT_BELIEVABLE = frozenset(
     {*map(code_of, DISBELIEVED), "check", "wrong-result", "stale-result"}
-    | {"baseline-not-believable"}
+    | {"coroutine", "generator", "lazy", "awaitable", "baseline-not-believable"}
 )
 """Codes under which a row's answer is `not_believable`."""

@@ -184,6 +184,21 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "clock replaced": lambda e: (
         f"NOT BELIEVABLE: the file replaced {', '.join(e['what'])}, which was put back"
     ),
+    "library replaced": lambda e: (
+        f"NOT BELIEVABLE: the file replaced {', '.join(e['what'])}, which was put back"
+    ),
+    "interpreter watched": lambda e: (
+        f"NOT BELIEVABLE: the file hooked itself into the interpreter by {', '.join(e['what'])}: "
+        "its code runs between the clock and the callable"
+    ),
+    "no result": lambda _: (
+        "NOT BELIEVABLE: it returns nothing, and its baseline returns something: nothing can be "
+        "compared"
+    ),
+    "work outside the window": lambda e: (
+        f"NOT BELIEVABLE: with each window of {_us(e['window_ns'])} goes {_us(e['outside_ns'])} "
+        "that is not in it"
+    ),
     "not audited": lambda e: f"its results cannot be looked at ({e['reason']})",
     "inputs fixed": lambda _: (
         "every call has the same inputs, so a result that is kept is not found out by its values: "
