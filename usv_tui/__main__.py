@@ -16,11 +16,18 @@ from usv_tui.cli.voice import say
 _PATIENCE_S = 3.0
 """How long threads and processes that a benchmark file left running may take to end."""
 
+_MAY_HANG = ("torch", "usv_tui.engine.worker")
+"""Who has run a benchmark file, or loaded a driver, may not come to an end."""
+
 
 def main() -> int:
     """Run the command line; returns the exit code, and leaves whatever still runs behind."""
     code = cli.main()
     left = _left_behind()
+    if any(name in sys.modules for name in _MAY_HANG):
+        from usv_tui.cli import ending  # noqa: PLC0415  the others need no ctypes
+
+        ending.bound(code)
     if left:
         threading.Thread(target=_leave, args=(code, left), daemon=True).start()
     return code

@@ -1,5 +1,6 @@
 """Examining a primed row on a busy host: no verdict from one look, and none that one look hides."""
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -211,3 +212,15 @@ def test_what_the_host_s_row_is_said_to_be_has_both_times() -> None:
     assert evidence["host_ns"] == pytest.approx(300 * US, rel=0.05)
     assert evidence["floor_ns"] == pytest.approx(torch.costs.event_ns, abs=64)
     assert evidence["window_ns"] == pytest.approx(torch.costs.event_ns, abs=64)
+
+
+@pytest.mark.parametrize("late", [(1,), (2,), (0,)])
+def test_a_device_that_is_held_up_between_two_events_does_not_hide_the_host_s_row(
+    late: tuple[int, ...],
+) -> None:
+    """Some of the empty windows read longer than an empty one."""
+    torch = FakeTorch(keeps_history=False)
+    timer = EventTimer(torch, probe=False, time_source=torch.time)
+    empty = itertools.count(1)
+    torch.read_event = lambda ms: ms + 0.005 if ms < 0.1 and next(empty) % 4 in late else ms
+    assert [code for code, _ in timer.examine(Slot(0, python(300 * US)(torch)))] == [HOST_ONLY]

@@ -54,6 +54,8 @@ _BUDGET_NS = NS_PER_S // 2
 _MOST_CALLS = 200
 """In a row, to let what each leaves elsewhere add up; a device takes 1024 launches ahead."""
 _EMPTY_LOOKS = 5
+_FULL_LOOKS = 3
+"""So many windows that all hold work are not a device that was held up."""
 _BELIED = 5
 """Calls in a row whose event times contradict the host's clock."""
 _BASES = 4
@@ -217,20 +219,23 @@ class Examiner:
             return None
         if not is_host_only(first.host_ns, floor_ns, floor_ns):
             return None
-        calls: list[Call] = []
+        empty: list[Call] = []
+        others = 0
         for _ in range(_LOOKS):
             seen = self._call(slot, spin_ns)
             if not seen.is_covered:  # a host that came late says nothing of the stream
-                continue
-            if not is_host_only(seen.host_ns, seen.window_ns, floor_ns):
+                spin_ns = min(_LONGEST_SPIN_NS, 2 * spin_ns)
+            elif is_host_only(seen.host_ns, seen.window_ns, floor_ns):
+                empty.append(seen)
+            else:  # a device that was held up between two events looks so, too
+                others += 1
+            if len(empty) >= max(_EMPTY_LOOKS, 2 * others):
+                host_ns = statistics.median(call.host_ns for call in empty)
+                window_ns = statistics.median(call.window_ns for call in empty)
+                return host_only(host_ns, window_ns, floor_ns)
+            if others >= _FULL_LOOKS and not empty:
                 return None
-            calls.append(seen)
-            if len(calls) == _EMPTY_LOOKS:
-                break
-        else:
-            return None
-        host_ns = statistics.median(call.host_ns for call in calls)
-        return host_only(host_ns, statistics.median(call.window_ns for call in calls), floor_ns)
+        return None
 
     # -- does it work elsewhere?
 
