@@ -247,6 +247,8 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     """The benchmark file; empty when the device is simulated and brings its own suite."""
+    more: list[str] = []
+    """Further benchmark files."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or sim:CARD[:SCENARIO]."""
     select: list[str] = []

@@ -13,7 +13,7 @@ from usv_tui import __version__, plain
 from usv_tui.cli import options
 from usv_tui.cli.measure import check_file, measure, start
 from usv_tui.cli.voice import put, say, secure_streams, terminal_width
-from usv_tui.errors import ExitCode, UsvError
+from usv_tui.errors import ExitCode, UsageError, UsvError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    from usv_tui.cli import script
+    from usv_tui.cli import files, script
     from usv_tui.foreign.recognise import is_problem
 
     at = script.file_at(argv)
@@ -54,19 +54,26 @@ def _run(argv: list[str]) -> int:
 
         put(welcome.text())
         return int(ExitCode.OK)
-    if argv and Path(argv[0]).suffix == ".usv":
-        return _show("show", argv)
+    if at is not None and Path(argv[at]).suffix == ".usv":
+        return _show("open", argv)
     if at is not None:
         if is_problem(Path(argv[at])):
             return _judge([*argv, *script.own_submission(argv, at)])
         if argv[at] == "pytest" and not Path("pytest").exists():
             return measure(script.pytest(argv, at), suite="pytest")
-        if not at:
+        if not at and not Path(argv[at]).is_dir():
             check_file(argv[at])  # before its arguments: it may be a command that was misspelt
         if script.is_script(argv, at):
             check_file(argv[at])
             return start(script.parse(argv, at))
-    return start(options.run_parser().parse_args(argv))
+    return start(files.found_in(options.run_parser().parse_intermixed_args(argv)))
+
+
+def _run_verb(argv: list[str]) -> int:
+    """`usv-tui run`, which wants something to run."""
+    if not argv:
+        raise UsageError("run what?", "usv-tui run FILE.py, or usv-tui demo")
+    return _run(argv)
 
 
 def _export(argv: list[str]) -> int:
@@ -155,6 +162,19 @@ def _explain(argv: list[str]) -> int:
     return explain.run(explain.parser().parse_args(argv), put)
 
 
+def _completion(argv: list[str]) -> int:
+    from usv_tui.cli import completion
+
+    put(completion.script(completion.parser().parse_args(argv).shell))
+    return int(ExitCode.OK)
+
+
+def _serve(argv: list[str]) -> int:
+    from usv_tui.cli import serve
+
+    return serve.run(argv)
+
+
 def _judge(argv: list[str]) -> int:
     from usv_tui.cli import judge
 
@@ -162,10 +182,13 @@ def _judge(argv: list[str]) -> int:
 
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
-    "run": _run,
+    "run": _run_verb,
+    "": _run,
     "list": _list,
     "export": _export,
     "replay": partial(_show, "replay"),
+    "open": partial(_show, "open"),
+    "show": partial(_show, "show"),
     "watch": partial(_show, "watch"),
     "init": _init,
     "compare": _compare,
@@ -177,4 +200,6 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "lie": _lie,
     "explain": _explain,
     "judge": _judge,
+    "completion": _completion,
+    "serve": _serve,
 }

@@ -19,8 +19,9 @@ HEADLESS_MAX_TIME_S = 10.0
 
 def start(args: argparse.Namespace) -> int:
     """Measure what was asked for, on a real or a simulated device."""
-    if args.file is not None:
-        check_file(args.file)
+    for name in (args.file, *getattr(args, "more", ())):
+        if name is not None:
+            check_file(name)
     if args.device.partition(":")[0] == "sim":
         from usv_tui.sim import parse_spec
 
@@ -72,10 +73,13 @@ def _meant(path: Path, name: str) -> str:
     if not path.suffix and (like := closest(name, options.COMMANDS)):
         return f"{like} usv-tui --help lists the commands"
     try:
-        beside = [p.name for p in path.parent.iterdir() if p.suffix in (".py", ".usv")]
+        beside = {p.stem: p.name for p in path.parent.iterdir() if p.suffix in (".py", ".usv")}
     except OSError:
-        beside = []
-    return closest(path.name, beside) or "give the path of a Python file with benchmarks"
+        beside = {}
+    meant = closest(path.stem, beside)
+    for stem, file in beside.items():
+        meant = meant.replace(f" {stem}?", f" {file}?")
+    return meant or "give the path of a Python file with benchmarks"
 
 
 def measure(args: argparse.Namespace, suite: str, simulation: Any = None) -> int:

@@ -11,13 +11,13 @@ from usv_tui import plain
 from usv_tui.errors import UsageError, closest
 
 COMMANDS = (
-    *("list", "init", "export", "compare", "ab", "history", "replay", "watch"),
-    *("demo", "doctor", "clocks", "lie", "explain", "judge"),
+    *("run", "list", "init", "export", "compare", "ab", "history", "open", "show", "replay"),
+    *("watch", "demo", "doctor", "clocks", "lie", "explain", "judge", "completion", "serve"),
 )
 
 _EPILOG = """\
 commands:
-  usv-tui FILE                 time the benchmarks of FILE on the screen (or headless)
+  usv-tui [run] FILE|DIR ...   time the benchmarks of files on the screen (or headless)
   usv-tui SCRIPT [ITS ARGS]    a script that times with triton, torch, … as it is, live
   usv-tui pytest [ITS ARGS]    a pytest-benchmark suite
   usv-tui init [NAME]          a commented benchmark file to start from, or a shipped one
@@ -30,11 +30,13 @@ commands:
   usv-tui compare A B          saved sessions against the first, where they may be compared
   usv-tui ab BASE [HEAD] FILE  is this version faster? two of them, turn by turn
   usv-tui history [FOLDER]     the sessions that are kept; --plot NAME, --prune 30d
-  usv-tui FILE.usv             a saved session on the same screen, at its end
+  usv-tui [open] FILE.usv      a saved session on the same screen, at its end (also: show)
   usv-tui replay FILE.usv      the same, played from its first sample
   usv-tui watch FILE.usv       a session that is being written, on a second screen
   usv-tui clocks               clock state, lock, unlock, restore
   usv-tui clocks sweep FILE    which clock to lock at, found by measuring at each
+  usv-tui serve FILE|FILE.usv  the same screen in a browser of this machine
+  usv-tui completion SHELL     what bash, zsh or fish need to complete all this
   usv-tui doctor               what this machine offers, what is missing, how to mend it
 
 exit codes: 0 ok, 1 a benchmark failed, 2 usage or bad file, 3 no such device,
@@ -330,6 +332,9 @@ def run_parser() -> Parser:
     )
     parser.add_argument("file", nargs="?", default=None, help="a Python file with benchmarks")
     parser.add_argument(
+        "more", nargs="*", metavar="FILE", help="further ones; a folder stands for those in it"
+    )
+    parser.add_argument(
         "-k",
         dest="select",
         action="append",
@@ -351,7 +356,7 @@ def run_parser() -> Parser:
 
 
 def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """The command and its arguments; a file (or an option) first means `run`."""
+    """The command and its arguments; empty: a file (or an option) comes first."""
     if argv and argv[0] in COMMANDS:
         return argv[0], list(argv[1:])
-    return "run", list(argv)
+    return "", list(argv)

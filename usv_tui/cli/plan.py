@@ -59,6 +59,8 @@ class Plan:
         self._versions = getattr(args, "versions", None)
         """Two versions that are compared, or None."""
         self._title = suite if self._versions is None else self._versions.title
+        if further := len(getattr(args, "more", ())):
+            self._title += f" and {further} more"
         self._session: Any = None
         self._capture: Any = None
         self._journal: Any = None
@@ -127,6 +129,7 @@ class Plan:
         config = model.RunConfig(**(self._config | {"cache": model.CacheMode(args.cache)}))
         request = model.WorkRequest(
             path=self._suite,
+            more=getattr(args, "more", []),
             device=args.device,
             select=args.select,
             config=config,

@@ -1,4 +1,4 @@
-"""`usv-tui FILE.usv`, `replay` and `watch`: the screen over a saved session."""
+"""`usv-tui [open] FILE.usv`, `show`, `replay` and `watch`: the screen over a saved session."""
 
 import argparse
 from collections.abc import Callable
@@ -6,11 +6,13 @@ from pathlib import Path
 
 from usv_tui.cli.options import Parser
 from usv_tui.cli.terminal import why_no_screen
+from usv_tui.errors import UsageError, closest
 
 
 def parser(verb: str) -> Parser:
-    """`usv-tui replay` and `usv-tui watch`."""
+    """`usv-tui open`, `show`, `replay` and `watch`."""
     words = {
+        "open": "A saved session on the screen, at its end.",
         "replay": "A saved session on the screen, played from its first sample.",
         "watch": "A session that is being written, on a second screen; it is only read.",
         "show": "A saved session on the screen, at its end.",
@@ -24,6 +26,22 @@ def parser(verb: str) -> Parser:
     return made
 
 
+def _meant(path: Path) -> str:
+    """The session that a wrong name may stand for: beside it, or among those that are kept."""
+    from usv_tui.session import journal
+
+    kept = [p for folder in (path.parent, journal.sessions_dir()) for p in _sessions_in(folder)]
+    meant = closest(path.name, [p.name for p in kept])
+    return meant or "usv-tui history lists those that are kept"
+
+
+def _sessions_in(folder: Path) -> list[Path]:
+    try:
+        return list(folder.glob("*.usv"))
+    except OSError:
+        return []
+
+
 def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int]) -> int:
     """Show it; returns the exit code. Without a terminal, its table.
 
@@ -33,6 +51,8 @@ def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int
     from usv_tui.session import journal
 
     path = Path(args.session)
+    if not path.exists():
+        raise UsageError(f"{path}: no such file", _meant(path))
     journal.check(path)
     why = why_no_screen()
     if why:
@@ -50,7 +70,9 @@ def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int
     )
 
     def connect() -> ReplaySession:
-        session = ReplaySession(path, playhead, at_end=verb == "show", follow=verb == "watch")
+        session = ReplaySession(
+            path, playhead, at_end=verb in ("open", "show"), follow=verb == "watch"
+        )
         if args.baseline is not None:
             session.show_ghosts(ghosts_of(Path(args.baseline)))
         return session

@@ -54,7 +54,9 @@ def parser() -> Parser:
         prog="usv-tui init",
         description="Writes a benchmark file to start from; nothing is ever replaced.",
     )
-    made.add_argument("name", nargs="?", default="bench.py", help="the file (bench.py)")
+    made.add_argument(
+        "name", nargs="?", default="bench.py", help="the file (bench.py), or a shipped suite's name"
+    )
     made.add_argument(
         "--from", dest="shipped", metavar="SUITE", help=f"a shipped one: {', '.join(SHIPPED)}"
     )
@@ -70,7 +72,8 @@ def write(args: argparse.Namespace) -> str:
     path = Path(args.name)
     if path.suffix != ".py":
         path = path.with_name(f"{path.name}.py")
-    text = _STARTER.format(name=path) if args.shipped is None else _shipped(args.shipped)
+    shipped = args.shipped or (args.name if args.name in SHIPPED else None)
+    text = _STARTER.format(name=path) if shipped is None else _shipped(shipped)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

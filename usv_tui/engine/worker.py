@@ -129,7 +129,9 @@ def _work(
         imports = Imports()
         try:
             with _told_apart(request.path, emit, clock, references.take):
-                suite = load_suite(request.path, device_now, request.select or None)
+                suite = load_suite(
+                    [request.path, *request.more], device_now, request.select or None
+                )
         finally:
             imports.mend()
         leave_if_copy()

@@ -33,6 +33,12 @@ def kind_of(path: Path) -> Kind:
     return Kind.SUITE
 
 
+def has_benchmarks(path: Path) -> bool:
+    """Whether a file has benchmarks of this program's."""
+    tree = _tree(path)
+    return tree is not None and _has_own(tree)
+
+
 def is_problem(path: Path) -> bool:
     """A folder of GPU MODE's or a reference of KernelBench's, which submissions are judged by."""
     if path.is_dir():

@@ -12,6 +12,7 @@ import re
 import sys
 import traceback
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
@@ -59,39 +60,75 @@ _ids = itertools.count(1)
 
 
 def load_suite(
-    path: str | Path, device: str | Callable[[], str], select: Sequence[str] | None = None
+    path: str | Path | Sequence[str | Path],
+    device: str | Callable[[], str],
+    select: Sequence[str] | None = None,
 ) -> Suite:
-    """Import a benchmark file in this thread and list its rows for a device.
+    """Import a benchmark file, or several, in this thread and list their rows for a device.
 
-    A `device` that is called is asked for when the file has been imported.
+    A `device` that is called is asked for when the files have been imported. Rows of several files
+    are compared within their own file; what two files call the same has its file before its name.
 
     `select` keeps the rows whose name any of the patterns matches: a glob of the whole name where
     it has `*` or `?`, else a part of the name.
 
     Raises:
-        SuiteError: the file cannot be read or imported, or has nothing to be timed.
+        SuiteError: a file cannot be read or imported, or has nothing to be timed.
         UsageError: `select` matches no row.
     """
-    path = Path(path)
-    full = path.absolute()  # the file may change the working directory
-    module = _import(path)
+    paths = [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
+    full = [p.absolute() for p in paths]  # a file may change the working directory
+    modules = [_import(p) for p in paths]
     device = device if isinstance(device, str) else device()
-    rows, others = _collect(full, module, device)
-    group_rows(rows, device)
+    files: list[tuple[Path, list[Row]]] = []
+    others: list[Skipped] = []
+    for at, module in zip(full, modules, strict=True):
+        rows, not_taken = _collect(at, module, device)
+        group_rows(rows, device)
+        files.append((at, rows))
+        others += not_taken
+    _tell_apart(files)
+    named = " and ".join(map(str, paths[:2])) + (" …" if len(paths) > 2 else "")
+    rows = [row for _, rows in files for row in rows]
     kept = [row for row in rows if _is_selected(row.name, select)]
     if rows and not kept:
         listed = _listing([row.name for row in rows])
-        raise UsageError(f"no benchmark of {path} matches {_patterns(select)}", f"it has {listed}")
+        raise UsageError(f"no benchmark of {named} matches {_patterns(select)}", f"it has {listed}")
     benchmarks = []
-    for row in kept:
-        if not row.reason:
-            with blamed_on([row]):
-                benchmarks.append(to_benchmark(row, device, _builder(row, full)))
+    for at, owned in files:
+        for row in owned:
+            if not row.reason and _is_selected(row.name, select):
+                with blamed_on([row]):
+                    benchmarks.append(to_benchmark(row, device, _builder(row, at)))
     skipped = [Skipped(row.name, row.reason, row.is_refused) for row in kept if row.reason]
     skipped += others + _unmatched(rows, select)
     if not benchmarks:
-        raise _nothing_to_time(path, device, kept, others)
-    return Suite(str(path), tuple(benchmarks), tuple(skipped))
+        raise _nothing_to_time(named, device, kept, others)
+    return Suite(str(paths[0]), tuple(benchmarks), tuple(skipped))
+
+
+def _tell_apart(files: Sequence[tuple[Path, Sequence[Row]]]) -> None:
+    """Names and groups of several files that are equal have their file's name before them."""
+    if len(files) < 2:
+        return
+    names = Counter(name for _, rows in files for name in {row.name for row in rows})
+    groups = Counter(group for _, rows in files for group in {row.group for row in rows})
+    labels = _labels([path for path, _ in files])
+    for label, (_, rows) in zip(labels, files, strict=True):
+        for row in rows:
+            if names[row.name] > 1:
+                row.name = f"{label}:{row.name}"
+            if groups[row.group] > 1:
+                row.group = f"{label}:{row.group}".rstrip(":")
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """Each file's name, with as much of its folder as tells it from the others."""
+    for depth in range(1, 1 + max(len(path.parts) for path in paths)):
+        labels = ["/".join(path.with_suffix("").parts[-depth:]) for path in paths]
+        if len(set(labels)) == len(labels):
+            break
+    return labels
 
 
 def _unmatched(rows: Sequence[Row], select: Sequence[str] | None) -> list[Skipped]:
@@ -104,7 +141,7 @@ def _unmatched(rows: Sequence[Row], select: Sequence[str] | None) -> list[Skippe
 
 
 def _nothing_to_time(
-    path: Path, device: str, rows: Sequence[Row], others: Sequence[Skipped]
+    path: str, device: str, rows: Sequence[Row], others: Sequence[Skipped]
 ) -> SuiteError:
     if rows:
         reasons = _listing([f"{row.name}: {row.reason}" for row in rows], "; ")
