@@ -23,7 +23,7 @@ from tests.fakes.duet import DuetRun
 from usv_tui.model import Answer
 from usv_tui.session.launches import Versus
 from usv_tui.sim import SimCall, SimKernel, load
-from usv_tui.stats.duet import answer, over_launches
+from usv_tui.stats.duet import answer, over_launches, tail_quantile
 from usv_tui.timesource import ManualTime
 
 MS = 1_000_000
@@ -104,18 +104,27 @@ def many_rows(count: int) -> None:
 
 def shared_card(count: int) -> None:
     """4: one card, one governor, one cap; its clock ramps and dithers under both."""
-    inside, one_after_other, spread = [], [], []
+    inside, one_after_other, spread, drawn = [], [], [], []
     for seed in range(count):
         options = {"card": CARD, "inner": 10, "seed": seed, "between": 0.002}
         made = DuetRun(({"gemm": MS / 10}, {"gemm": 1.02 * MS / 10}), launches=5, **options)
-        over = made.run()["gemm"].over
+        versus = made.run()["gemm"]
+        over = versus.over
+        drawn.append(is_inside([made.drawn(one.number, "gemm") for one in versus.launches]))
         inside.append(over.low <= 1.02 <= over.high)
         spread.append(over.half)
         one_after_other.append(a_then_b(seed))
     line(f"4. shared simulated card ({CARD}), HEAD 1.02x: in its interval", share(inside), "93 %")
+    line("4. … Student's interval on what the launches drew, and no device", share(drawn), "93 %")
     line("4. … half an interval, median", f"{statistics.median(spread):.2%}", "printed")
     off = [abs(value / 1.02 - 1) for value in one_after_other]
     line("4. … A, then B on the same seeds is off by", f"{statistics.median(off):.2%}", "wrong")
+
+
+def is_inside(values: Sequence[float]) -> bool:
+    """Whether Student's interval of these holds the zero that they were drawn around."""
+    half = tail_quantile(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return abs(statistics.mean(values)) <= half
 
 
 def a_then_b(seed: int) -> float:
@@ -158,7 +167,7 @@ def own_cost() -> None:
             pairs.append((both, _json(root, "one.py", "--isolate", "--max-time", "4", *common)))
     costs = [both["versions"]["handover_ns"] for both, _ in pairs]
     shares = [both["versions"]["handover_share"] for both, _ in pairs]
-    line("5. one handover, median", f"{statistics.median(costs) / 1e3:.0f} us", "printed")
+    line("5. one handover, median", f"{statistics.median(costs) / 1e3:.0f} µs", "printed")
     line("5. … share of the time", f"{statistics.median(shares):.2%}", "below 1 %")
     for name in ("short", "long"):
         duets = [_figures(both, f"{name} @one.py") for both, _ in pairs]

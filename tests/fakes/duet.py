@@ -97,6 +97,10 @@ class DuetRun:
             return WallTimer("virtual", clock=self.time.now_ns)
         return SimTimer(self.gpu)
 
+    def drawn(self, number: int, name: str) -> float:
+        """Log of HEAD's factor over BASE's in a launch: what no pair of turns can know of."""
+        return math.log(self._factor(1, number, name)[0] / self._factor(0, number, name)[0])
+
     def _factor(self, side: int, number: int, name: str) -> tuple[float, random.Random]:
         """By how much this launch differs from others for this row of this version."""
         draw = random.Random(f"{self._seed}:{side}:{number}:{name}")

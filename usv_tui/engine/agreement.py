@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from usv_tui.diagnosis.difference import difference, hint
+
 
 def leave(folder: str, name: str, result: Any) -> None:
     """Keep what a row returned. Raises whatever its type has against being written."""
@@ -39,3 +41,14 @@ def fetch(folder: str, name: str) -> list[Any]:
 
 def _path(folder: str, name: str) -> Path:
     return Path(folder) / hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def told_apart(error: BaseException, mine: Any, wanted: Any) -> BaseException:
+    """A failed check, with how much the results differ and what may be behind it."""
+    if not isinstance(error, AssertionError):
+        return error
+    words = difference(mine, wanted)
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "check failed")
+    told = AssertionError(f"{said}: {words} ({hint(mine, wanted)})" if words else said)
+    told.__cause__ = error
+    return told

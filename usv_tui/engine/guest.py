@@ -16,9 +16,11 @@ from typing import Any
 import msgspec
 
 from usv_tui.diagnosis.checks import vet_result
+from usv_tui.engine.auditing import Auditing
 from usv_tui.engine.calibrate import prime, try_window
 from usv_tui.engine.memory import free_bytes
-from usv_tui.engine.runner import Row, Runner
+from usv_tui.engine.row import Row
+from usv_tui.engine.runner import Runner
 from usv_tui.engine.window import DEFAULT_S
 from usv_tui.foreign.calls import Answer, Call, Stopped
 from usv_tui.foreign.host import Ending
@@ -49,14 +51,22 @@ _GRACE_S = 2.0
 """A group that is being timed ends by itself when the time is over."""
 
 
+class _Unaudited(Auditing):
+    """A script's results are its own matter."""
+
+    def audit(self, *, is_first: bool = False, is_final: bool = False) -> None:
+        """Nothing is looked at."""
+
+
 class GuestRunner(Runner):
     """A `foreign.Conductor`: the loop, a group of a script's calls at a time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._send: Callable[[AnyRecord], object] = self._emit
-        self._emit = self._pass_on
-        self._asked: RunConfig = self._config
+        self._send: Callable[[AnyRecord], object] = self.emit
+        self.emit = self._pass_on
+        self.auditing = _Unaudited(self, None)
+        self._asked: RunConfig = self.config
         self._calls: dict[int, Call] = {}
         self._block: dict[int, int] = {}
         self._windows: dict[int, list[float]] = {}
@@ -67,18 +77,18 @@ class GuestRunner(Runner):
         self.counted = 0
         """Rows that were timed."""
         most_s = self._asked.max_time_s
-        self._end_ns = None if most_s is None else self._time.now_ns() + round(most_s * NS_PER_S)
+        self._end_ns = None if most_s is None else self.time.now_ns() + round(most_s * NS_PER_S)
 
     @property
     def is_stopped(self) -> bool:
         """Whether the user, or the time, ended it."""
-        return self._is_over or (self._end_ns is not None and self._time.now_ns() > self._end_ns)
+        return self._is_over or (self._end_ns is not None and self.time.now_ns() > self._end_ns)
 
     @property
     def stop_words(self) -> str:
         """Why it was stopped."""
         is_late = not self._is_over and self._asked.max_time_s is not None
-        return f"max time {self._asked.max_time_s:g} s" if is_late else self._stop_reason or "quit"
+        return f"max time {self._asked.max_time_s:g} s" if is_late else self.stop_reason or "quit"
 
     # -- records on their way out
 
@@ -120,7 +130,7 @@ class GuestRunner(Runner):
     def tell(self, code: str, evidence: Mapping[str, Any], call: Call | None = None) -> None:
         """A notice, of a row where there is one."""
         bench = None if call is None or call.bench < 0 else call.bench
-        at_ns, level = self._time.now_ns(), "warn" if code in _WARNS else "info"
+        at_ns, level = self.time.now_ns(), "warn" if code in _WARNS else "info"
         notice = Notice(code=code, at_ns=at_ns, bench=bench, level=level, evidence=dict(evidence))
         self._send(Noted(notice))
 
@@ -128,30 +138,30 @@ class GuestRunner(Runner):
         """Announce a call, make it once in place, and look how long it takes there."""
         self._heed()
         row = self._row_of(call)
-        self._enter(row)
-        self._state(row, RowState.PREPARING)
-        slot = self._make_slot(row, Built(call.fn, call.reset, None, call.stream, ()))
-        first = prime(self._timer, slot, self._time.now_ns)
+        self.enter(row)
+        self.state(row, RowState.PREPARING)
+        slot = self.preparation.make_slot(row, Built(call.fn, call.reset, None, call.stream, ()))
+        first = prime(self.timer, slot, self.time.now_ns)
         call.first_result = first.result
         error = first.error or vet_result(first.result)
         if error is None:
             row.slot = slot
             row.cost_ns = round(first.seconds * NS_PER_S)
-            self._unsampled.add(row.bench)
-            self._calibrate(row)
+            self.unsampled.add(row.bench)
+            self.preparation.calibrate(row)
             error = self._errors.get(row.bench)
         if error is not None:
-            self._fail(row, error)
+            self.fail(row, error)
         else:
             self._look_in_place(row)
             if self._asked.device != "cpu" and not row.is_slow:
-                self._examine(row, slot)
-            self._state(row, RowState.WAITING, "in place")
-        self._enter(None)
+                self.preparation.examine(row, slot)
+            self.state(row, RowState.WAITING, "in place")
+        self.enter(None)
         return error
 
     def _row_of(self, call: Call) -> Row:
-        call.bench = bench = len(self._rows)
+        call.bench = bench = len(self.rows)
         benchmark = Benchmark(
             name=call.full_name,
             build=lambda _: call.fn,
@@ -163,13 +173,13 @@ class GuestRunner(Runner):
         )
         row = Row(bench, benchmark)
         row.is_on = False
-        self._rows.append(row)
+        self.rows.append(row)
         self._calls[bench] = call
         if call.calls != 1:
             self._block[bench] = call.calls
         self._windows[bench] = []
-        self._config = self._asked
-        self._tell_rows([row])
+        self.config = self._asked
+        self.preparation.tell_rows([row])
         return row
 
     def _look_in_place(self, row: Row) -> None:
@@ -177,17 +187,17 @@ class GuestRunner(Runner):
         slot, kept = row.slot, self._in_place.setdefault(row.bench, [])
         assert slot is not None
         for _ in range(0 if row.is_slow else _LOOKS):
-            found = try_window(self._timer, slot, self._time.now_ns)
+            found = try_window(self.timer, slot, self.time.now_ns)
             if found.first is not None:
                 kept.append(found.first)
 
     def measure(self, calls: Sequence[Call], *, sequential: str = "") -> list[Answer]:
         """Interleave calls that were met until each has what its script asked for."""
-        rows = [self._rows[call.bench] for call in calls if call.bench >= 0]
+        rows = [self.rows[call.bench] for call in calls if call.bench >= 0]
         live = [row for row in rows if row.slot is not None and not row.is_failed]
         if sequential:
             for row in live:
-                self._note("sequential", row, {"reason": sequential})
+                self.note("sequential", row, {"reason": sequential})
         before = Surroundings.now()
         try:
             if live:
@@ -200,7 +210,7 @@ class GuestRunner(Runner):
             row.slot = None
             row.is_on = False
             self._in_place.pop(row.bench, None)
-        self._reschedule()
+        self.reschedule()
         self._heed()
         return answers
 
@@ -209,40 +219,42 @@ class GuestRunner(Runner):
         self._settle_state(rows, calls)
         for row in rows:
             row.is_on = True
-        self._config = config = self._config_of(calls, rows)
-        self._slow_ns = NS_PER_S // 2
-        self._is_measuring, self._stop_reason, self._limit_ns = False, "", None
-        self._set_inner(self._target_s)
-        self._reschedule()
-        self._began_ns = self._time.now_ns()
+        self.config = config = self._config_of(calls, rows)
+        self.slow_ns = NS_PER_S // 2
+        self.is_measuring, self.stop_reason, self.limit_ns = False, "", None
+        self.preparation.set_inner(self.preparation.target_s)
+        self.reschedule()
+        self.began_ns = self.time.now_ns()
         states = [call.surroundings for call in calls]
         is_inference = any(s is not None and s.is_inference for s in states)
         with _inference(is_on=is_inference):
             try:
                 self._tidy()
-                self._warm_up(self._began_ns)
-                self._began_ns = self._time.now_ns()
-                if not self._stop_reason:
-                    self._look_warm(config.max_time_s * NS_PER_S / 10 if config.max_time_s else 0)
-                    self._measure(self._began_ns)
-                self._drain(wait=True)
+                self._warm_up(self.began_ns)
+                self.began_ns = self.time.now_ns()
+                if not self.stop_reason:
+                    self.preparation.look_warm(
+                        config.max_time_s * NS_PER_S / 10 if config.max_time_s else 0
+                    )
+                    self._measure(self.began_ns)
+                self.drain(wait=True)
             finally:
-                self._gate.unman()
+                self.gate.unman()
                 gc.enable()
                 gc.unfreeze()
         self.counted += len(rows)
         for row in rows:
             if not row.is_failed:
-                self._state(row, RowState.DONE)
-        self._progress(RunPhase.SCRIPT)
+                self.state(row, RowState.DONE)
+        self.progress(RunPhase.SCRIPT)
 
     def _tidy(self) -> None:
         """Nothing is left to be collected within a group's time, of which that would take much."""
-        now_ns = self._time.now_ns()
+        now_ns = self.time.now_ns()
         gc.collect(2 if now_ns - self._tidied_ns > _TIDY_NS else 1)
         self._tidied_ns = now_ns
         gc.freeze()
-        self._began_ns = self._time.now_ns()
+        self.began_ns = self.time.now_ns()
 
     def _settle_state(self, rows: Sequence[Row], calls: Sequence[Call]) -> None:
         """One state for all is entered once; where they differ, before each window."""
@@ -271,7 +283,7 @@ class GuestRunner(Runner):
         if least is None:
             least = max(_LEAST_WINDOWS, round(own_s / max(per_round_s, 1e-9)))
         if self._end_ns is not None:
-            max_s = min(max_s, max(_LEAST_S, (self._end_ns - self._time.now_ns()) / NS_PER_S))
+            max_s = min(max_s, max(_LEAST_S, (self._end_ns - self.time.now_ns()) / NS_PER_S))
         return msgspec.structs.replace(
             asked, iters=least, max_time_s=max_s, warmup_max_s=warm_s, realloc=0,
             target_window_s=asked.target_window_s or DEFAULT_S,
@@ -285,9 +297,9 @@ class GuestRunner(Runner):
         place = self._place_of(bench)
         if place and windows and not _agree(windows, place):
             evidence = {"beside_s": statistics.median(windows), "place_s": statistics.median(place)}
-            row = self._rows[bench]
-            self._note("in place", row, evidence, level="warn")
-            self._send(Mark(self._time.now_ns(), "in place", bench))
+            row = self.rows[bench]
+            self.note("in place", row, evidence, level="warn")
+            self._send(Mark(self.time.now_ns(), "in place", bench))
             self._give_in_place(bench)
             return Answer(place)
         if not windows and place:
@@ -305,50 +317,46 @@ class GuestRunner(Runner):
 
     def _give_in_place(self, bench: int) -> None:
         for record in self._in_place.get(bench, ()):
-            self._send(self._scaled(msgspec.structs.replace(record, round=self._round)))
-            self._unsampled.discard(bench)
-            self._round += 1
+            self._send(self._scaled(msgspec.structs.replace(record, round=self.round)))
+            self.unsampled.discard(bench)
+            self.round += 1
 
     def timed_elsewhere(self, call: Call, windows_s: Sequence[float], reason: str) -> None:
         """Windows that the library's own timer has timed, as they are."""
         if call.bench < 0:
             row = self._row_of(call)
-            self._note("sequential", row, {"reason": reason})
-            self._state(row, RowState.RUNNING)
+            self.note("sequential", row, {"reason": reason})
+            self.state(row, RowState.RUNNING)
             self.counted += 1
-        now_ns = self._time.now_ns()
+        now_ns = self.time.now_ns()
         for seconds in windows_s:
             window_ns = max(1, round(seconds * call.calls * NS_PER_S))
-            self._send(
-                Samples(self._round, 1, now_ns, [call.bench], [0], [window_ns], [call.calls])
-            )
-            self._round += 1
+            self._send(Samples(self.round, 1, now_ns, [call.bench], [0], [window_ns], [call.calls]))
+            self.round += 1
 
     def run_script(self, run: Callable[["GuestRunner"], Ending], path: str) -> Ending:
         """Let a script run to its end, and say how it ended."""
-        self._send(Timing(self._time.now_ns(), self._timer.info))
-        self._progress(RunPhase.SCRIPT, path)
-        with _until(self._end_ns, self._time.now_ns):
+        self._send(Timing(self.time.now_ns(), self.timer.info))
+        self.progress(RunPhase.SCRIPT, path)
+        with _until(self._end_ns, self.time.now_ns):
             ending = run(self)
-        self._drain(wait=True)
+        self.drain(wait=True)
         self.tell("script ended", {"exit": ending.code, "rows": self.counted})
         return ending
 
     # -- what a suite has and a script has not
 
-    def _fail(self, row: Row, error: BaseException, kind: str = "") -> None:
+    def fail(self, row: Row, error: BaseException, kind: str = "") -> None:
+        """The script gets the error where it made the call."""
         self._errors[row.bench] = error
-        super()._fail(row, error, kind)
+        super().fail(row, error, kind)
 
-    def _note(
+    def note(
         self, code: str, row: Row | None, evidence: dict[str, Any], level: str = "info"
     ) -> None:
         """How long to warm up is the script's choice."""
         if code != "not warmed up":
-            super()._note(code, row, evidence, level)
-
-    def _audit(self, *, is_first: bool = False, is_final: bool = False) -> None:
-        """A script's results are its own matter."""
+            super().note(code, row, evidence, level)
 
     def _obey(self, command: Command) -> None:
         self._is_over = self._is_over or command.verb == "stop"
@@ -365,7 +373,7 @@ class GuestRunner(Runner):
         Raises:
             Stopped: the run is to end.
         """
-        self._take_commands()
+        self.take_commands()
         if self.is_stopped:
             raise Stopped
 

@@ -15,7 +15,7 @@ from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
 
 if TYPE_CHECKING:
-    from usv_tui.engine.runner import Row
+    from usv_tui.engine.row import Row
 
 USUAL = 7
 """Times, where nothing is said: eight allocations tell their variance."""

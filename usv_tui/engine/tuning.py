@@ -12,7 +12,7 @@ from usv_tui.timers.wall import Failure, Slot, Timer
 from usv_tui.timesource import NS_PER_S
 
 if TYPE_CHECKING:
-    from usv_tui.engine.runner import Row
+    from usv_tui.engine.row import Row
 
 _MOST_NS = NS_PER_S
 """Longest time for each of the two looks."""

@@ -31,7 +31,9 @@ from usv_tui.engine.choice import LIBRARY, DeviceChoice, Emit
 from usv_tui.engine.imports import Imports
 from usv_tui.engine.memory import MemoryWatch, watch_memory
 from usv_tui.engine.references import References
-from usv_tui.engine.runner import LeftBehind, Resumed, Runner
+from usv_tui.engine.row import Resumed
+from usv_tui.engine.runner import Runner
+from usv_tui.engine.stage import LeftBehind
 from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where
 from usv_tui.errors import ExitCode, TimerError, UsvError

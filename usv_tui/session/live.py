@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from usv_tui.engine.choice import Emit
-from usv_tui.engine.runner import LeftBehind
+from usv_tui.engine.stage import LeftBehind
 from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where, row_of, stack_of
 from usv_tui.engine.worker import Prepared, work
