@@ -238,3 +238,15 @@ def test_a_result_that_cannot_be_copied_ends_nothing():
     assert loop.verdict() == set()
     assert "not audited" in [r.notice.code for r in loop.of(Noted) if r.notice.bench == 1]
     assert len(loop.samples(1)) > 100
+
+
+def test_a_row_that_there_is_no_time_to_look_at_is_told_of():
+    """Whether it keeps results cannot be known then, and it is not to be called faster."""
+    loop = Judged(max_time_s=3.0)
+    for i in range(60):
+        loop.row(f"row {i}", loop.honest)
+    loop.run()
+
+    few = {r.notice.bench for r in loop.of(Noted) if r.notice.code == "few looks"}
+    assert len(few) > 10
+    assert loop.time.seconds < 5.0

@@ -50,6 +50,7 @@ BADGES: Mapping[str, str] = {
     "library replaced": "patched",
     "interpreter watched": "traced",
     "not audited": "not audited",
+    "few looks": "few looks",
     "clock replaced": "clock replaced",
     "sequential": "sequential",
     "in place": "in place",

@@ -37,10 +37,11 @@ _ENOUGH = 3
 """Looks at each row, after which its times can be judged."""
 _PAIRS = 3
 """Pairs of times in one look: of fresh inputs, and of the same again."""
+_FEWEST_PAIRS = 6
 _MOST_PAIRS = 15
 _SIGHTINGS = 2
 """A result is called wrong when it was so as often."""
-_OUTSIDE = 4
+_OUTSIDE = 6
 """So many windows in a row with work beside them are no chance."""
 _REASON = 120
 """Characters of a reason: torch's are pages long."""
@@ -144,10 +145,14 @@ class Auditor:
         """Whether the random moment has come."""
         return now_ns >= self._due_ns
 
-    def plan(self) -> None:
-        """Draw the next moment: the later the more the looks so far have cost."""
-        mean_ns = max(_APART_NS, self.spent_ns / max(1, self.looks) / _SHARE)
+    def plan(self, took_ns: int) -> None:
+        """Draw the next moment: the later the more this round of looks has taken."""
+        mean_ns = max(_APART_NS, took_ns / _SHARE)
         self._due_ns = self._now_ns() + round(mean_ns * self._random.uniform(0.3, 1.7))
+
+    def shuffle(self, rows: list[Any]) -> None:
+        """Nobody can know who is next."""
+        self._random.shuffle(rows)
 
     def meet(self, subject: Subject) -> None:
         """A row before its first call: what memory it has from its set-up."""
@@ -166,6 +171,12 @@ class Auditor:
         """How many looks it takes until its times are judged; one, where they are not."""
         return max(1, _ENOUGH - row.looks) if row.inputs is not None else 1
 
+    def lacks(self, row: Subject) -> bool:
+        """Whether it was looked at too seldom for a kept result to be found out."""
+        inputs = row.inputs
+        is_timed = inputs is not None and not inputs.is_restored and not row.is_closed
+        return is_timed and len(row.times_ns) < _FEWEST_PAIRS
+
     def can_tell(self, row: Subject, base: Subject | None) -> bool:
         """Whether a look at this row can show anything."""
         if row.is_closed:
@@ -176,14 +187,19 @@ class Auditor:
             or (row.is_watched)
         )
 
-    def look(self, row: Subject, base: Subject | None) -> Generator[Slot, Window, Found]:
-        """Look at one row, and call its baseline on the same inputs where there is one."""
+    def look(
+        self, row: Subject, base: Subject | None, *, is_timed: bool = True
+    ) -> Generator[Slot, Window, Found]:
+        """Look at one row, and call its baseline on the same inputs where there is one.
+
+        Unless `is_timed`, at its results alone.
+        """
         began_ns = self._now_ns()
         said: list[Said | Wrong] = []
         failure = None
         try:
             for _ in range(2 * _SIGHTINGS):
-                found, failure = yield from self._look(row, base)
+                found, failure = yield from self._look(row, base, is_timed)
                 said += [f for f in found if f[0] not in row.told]
                 row.told.update(f[0] for f in found)
                 is_open = any(n < _SIGHTINGS for n in row.sightings.values())
@@ -198,7 +214,9 @@ class Auditor:
             self.looks += 1
         return said, failure
 
-    def _look(self, row: Subject, base: Subject | None) -> Generator[Slot, Window, Found]:
+    def _look(
+        self, row: Subject, base: Subject | None, is_timed: bool
+    ) -> Generator[Slot, Window, Found]:
         row.looks += 1
         which, fresh = self._draw(row, base)
         mine = yield from self._witness(row, which, fresh)
@@ -211,7 +229,7 @@ class Auditor:
                 return [], wanted.failure
             yield from self._remember(row, base)
         found: list[Said | Wrong] = list(self._judge(row, mine, wanted))
-        if which is not None:
+        if which is not None and is_timed:
             for subject in (row, base) if base is not None else (row,):
                 failure = yield from self._time_pairs(subject)
                 if failure is not None:
@@ -295,8 +313,7 @@ class Auditor:
         if fault is not None:
             return _Seen(None, 0, failure=(row.slot, fault))
         window_ns = window.window_ns // calls
-        if marks and self._timer.info.name == "wall":
-            row.outside_ns.append(window.ended_ns - marks[0] - window.window_ns)
+        self._see_outside(row, marks, window)
         is_plain = values.is_plain(result)
         signs = [] if is_plain or not self._is_lazy(result, window_ns) else ["lazy result"]
         if values.size_bytes(result) > _MOST_BYTES:
@@ -312,6 +329,10 @@ class Auditor:
         row.kept = result
         # What a reset has laid ready for adding up may be overwritten too: that is not judged.
         return _Seen(copy, window_ns, tuple(signs), None, not is_after_reset, is_plain)
+
+    def _see_outside(self, row: Subject, marks: deque[int], window: Window) -> None:
+        if marks and self._timer.info.name == "wall":
+            row.outside_ns.append(window.ended_ns - marks[0] - window.window_ns)
 
     def _is_lazy(self, result: Any, window_ns: int) -> bool:
         """Whether having its figures for the first time did the work."""
@@ -368,10 +389,11 @@ class Auditor:
             same = self._put(row, other, inputs.sets[other])
             pair = []
             for put in (self._put(row, which, fresh), same):
-                slot, _, _ = self._bind(row, which, 1, warm, put)
+                slot, _, marks = self._bind(row, which, 1, warm, put)
                 window = yield slot
                 if window.failure is not None:
                     return row.slot, window.failure[1]
+                self._see_outside(row, marks, window)
                 pair.append(window.window_ns)
             row.times_ns.append((pair[0], pair[1]))
         return None

@@ -21,7 +21,11 @@ from usv_tui.timers.wall import Failure, Slot
 from usv_tui.timesource import NS_PER_S
 
 _AUDIT_SHARE = 0.1
-"""Of the time that is left, which one round of looks takes at most."""
+"""Of the run's time, which the first round of looks takes at most, and the last."""
+_LOOKS_BETWEEN_NS = NS_PER_S // 50
+"""What a round of looks between these two takes, or a little more."""
+_UNLIMITED_NS = 30 * NS_PER_S
+"""A run without a limit, for that."""
 
 
 class Auditing:
@@ -112,33 +116,41 @@ class Auditing:
             self._stage.enter(None)
 
     def _look_at_all(self, *, is_first: bool, is_final: bool) -> Asking:
-        """Each row once; as often as it needs at the start, and where something lacks at the end.
+        """As often as each row needs it at the start and at the end; a few of them in between.
 
         Who was looked at least comes first, where there is no time for all.
         """
-        auditor = self.auditor
-        rows = sorted(self._stage.live_rows(), key=lambda r: r.subject.looks if r.subject else 0)
-        most_ns = (
-            self._stage.time.now_ns() + (self._stage.left_ns() or NS_PER_S * 10) * _AUDIT_SHARE
-        )
+        auditor, now_ns = self.auditor, self._stage.time.now_ns
+        began_ns, rows = now_ns(), self._stage.live_rows()
+        auditor.shuffle(rows)
+        is_whole = is_first or is_final
+        most_ns = began_ns + (self._most_ns() if is_whole else _LOOKS_BETWEEN_NS)
         for turn in range(max((auditor.missing(r.subject) for r in rows if r.subject), default=0)):
-            for row in rows:
+            for row in sorted(rows, key=lambda r: r.subject.looks if r.subject else 0):
                 subject = row.subject
-                is_late = not is_final and self._stage.time.now_ns() > most_ns
-                if subject is None or row.is_failed or is_late:
+                if subject is None or row.is_failed or now_ns() > most_ns:
                     continue
-                is_needed = turn == 0 or ((is_first or is_final) and auditor.missing(subject) > 1)
+                is_needed = turn == 0 or (is_whole and auditor.missing(subject) > 1)
                 if is_needed and self._has_time_to_audit(row):
                     yield from self.look_at(row, subject, rows)
-        auditor.plan()
+        auditor.plan(now_ns() - began_ns)
         if is_final and auditor.looks:
             evidence = {"looks": auditor.looks, "seconds": auditor.spent_ns / NS_PER_S}
             self._stage.note("audited", None, evidence)
+            for row in rows:
+                if row.subject is not None and auditor.lacks(row.subject) and not row.is_failed:
+                    self._stage.note("few looks", row, {"looks": row.subject.looks}, level="warn")
+
+    def _most_ns(self) -> float:
+        """What the first round of looks, and the last, may take."""
+        most_s = self._stage.config.max_time_s
+        return _AUDIT_SHARE * (_UNLIMITED_NS if most_s is None else most_s * NS_PER_S)
 
     def is_nearly_over(self) -> bool:
         """Whether there is just time enough left for the last looks."""
         left_ns = self._stage.left_ns()
-        return left_ns is not None and left_ns < self.auditor.last_ns(len(self._stage.live_rows()))
+        wanted_ns = min(self._most_ns(), self.auditor.last_ns(len(self._stage.live_rows())))
+        return left_ns is not None and left_ns < wanted_ns
 
     def _has_time_to_audit(self, row: Row) -> bool:
         """A slow row is looked at only while a call of it is a small part of the run."""
@@ -147,8 +159,10 @@ class Auditing:
             return False
         return not row.is_slow or row.cost_ns * 5 < (now_ns - self._stage.began_ns) / 10
 
-    def look_at(self, row: Row, subject: Subject, rows: Sequence[Row]) -> Asking:
-        """Look once, where there is something to look for."""
+    def look_at(
+        self, row: Row, subject: Subject, rows: Sequence[Row], *, is_timed: bool = True
+    ) -> Asking:
+        """Look once, where there is something to look for; `is_timed`: at its times, too."""
         assert row.slot is not None
         subject.slot = row.slot
         base = next(
@@ -166,7 +180,7 @@ class Auditing:
         )
         if not self.auditor.can_tell(subject, base):
             return
-        found, failure = yield from self.auditor.look(subject, base)
+        found, failure = yield from self.auditor.look(subject, base, is_timed=is_timed)
         for said in found:
             if isinstance(said, Wrong):
                 self._stage.fail(row, BenchFault(said.code, f"{said.code}: {said.message}"))

@@ -244,7 +244,8 @@ class Preparation:
             if check is None or base is None or row is base or row.slot is None:
                 continue
             if row.subject is not None and row.subject.inputs is not None:
-                self._auditing.begin(self._auditing.look_at(row, row.subject, self._stage.rows))
+                look = self._auditing.look_at(row, row.subject, self._stage.rows, is_timed=False)
+                self._auditing.begin(look)
                 while self._auditing.wanted is not None:
                     failure = self._stage.timer.enqueue(self._stage.round, [self._auditing.wanted])
                     self._auditing.hand_back(failure)

@@ -34,8 +34,9 @@ _WATCHED: Mapping[str, tuple[str, ...]] = {
 _CLOCKS = ("time.", "torch.cuda.", "torch.accelerator.", "usv_tui.timers.wall.WallTimer.")
 _COMPARISONS = ("Event", "close", "array_equal", ".equal")
 """Whose replacement is told as that of a clock."""
-_WHOLE = ("torch.Tensor", "torch._C.TensorBase")
+_WHOLE = ("torch.Tensor",)
 """Classes all of whose methods are watched."""
+_NOT_WATCHED = ("__class__", "__init_subclass__", "__subclasshook__", "__new__", "__dir__")
 _BUILTINS = (
     *("abs", "all", "any", "bool", "bytes", "callable", "dict", "enumerate", "filter", "float"),
     *("getattr", "hasattr", "hash", "id", "int", "isinstance", "issubclass", "iter", "len", "list"),
@@ -64,6 +65,8 @@ class References:
         self._kept: dict[str, tuple[Any, str, Any]] = {}
         self._codes: dict[str, tuple[types.FunctionType, types.CodeType]] = {}
         self._hooks = _hooks()
+        self._early = Replaced([], [], [])
+        """What was put back before anybody asked."""
         self._callbacks = list(gc.callbacks)
         self._keep("builtins", builtins, _BUILTINS)
         for path, owner in _our_own():
@@ -79,8 +82,8 @@ class References:
         for path in _WHOLE:
             owner = _at(path)
             if isinstance(owner, type):
-                methods = (name for name, v in vars(owner).items() if callable(v))
-                self._keep(path, owner, tuple(methods))
+                own = [name for name in dir(owner) if name not in _NOT_WATCHED]
+                self._keep(path, owner, tuple(n for n in own if callable(getattr(owner, n, None))))
 
     def _keep(self, path: str, owner: Any, names: tuple[str, ...]) -> None:
         for name in names:
@@ -91,8 +94,19 @@ class References:
                 if isinstance(original, types.FunctionType):
                     self._codes.setdefault(key, (original, original.__code__))
 
+    def mend_early(self) -> None:
+        """Put back what was replaced; it is told by the next `mend`."""
+        self._early = self.mend()
+
     def mend(self) -> Replaced:
         """Put back what was replaced; the names of that, usually none."""
+        early, self._early = self._early, Replaced([], [], [])
+        found = self._mend()
+        return Replaced(
+            *(a + [n for n in b if n not in a] for a, b in zip(early, found, strict=True))
+        )
+
+    def _mend(self) -> Replaced:
         clocks: list[str] = []
         others: list[str] = []
         for path, (owner, name, original) in self._kept.items():

@@ -112,7 +112,9 @@ def _work(
     told = ""
 
     def device_now() -> str:
+        """To be asked when the file has been imported."""
         nonlocal told
+        references.mend_early()
         if isinstance(chosen, DeviceChoice) and told != chosen.after_import():
             told = chosen.device
             _tell_choice(chosen, emit, clock)

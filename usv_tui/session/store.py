@@ -71,6 +71,7 @@ from usv_tui.session.blocks import joined
 from usv_tui.session.columns import Column, Raw, TelemetryColumns, thin
 from usv_tui.session.course import Course
 from usv_tui.session.curves import Curves
+from usv_tui.session.faults import undisturbed
 from usv_tui.session.lane import Lane
 from usv_tui.session.launches import Launches
 from usv_tui.session.narration import lost_words, narrate, since_lock
@@ -225,7 +226,7 @@ class Store:
     def _ask(self, now_ns: int, *, is_final: bool) -> None:
         """Ask the statistics; an error of ours there costs this answer and nothing else."""
         try:
-            self.verdicts.ask(self, now_ns, is_final=is_final)
+            undisturbed(lambda: self.verdicts.ask(self, now_ns, is_final=is_final))
         except Exception as error:
             if self._on_fault is None:
                 raise
@@ -588,4 +589,4 @@ class Store:
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """Everything a front end shows, now."""
-        return views.snapshot(self, now_ns)
+        return undisturbed(lambda: views.snapshot(self, now_ns))

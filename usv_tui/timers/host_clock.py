@@ -333,7 +333,7 @@ def _can_wait(leaf: Any) -> bool:
 
 def _root(leaf: object) -> str:
     """The library that a value comes from."""
-    name = leaf.__name__ if isinstance(leaf, types.ModuleType) else type(leaf).__module__
+    name = leaf.__name__ if isinstance(leaf, types.ModuleType) else str(type(leaf).__module__)
     if name.startswith("numba.cuda"):
         return "numba.cuda"
     return str(name).partition(".")[0]

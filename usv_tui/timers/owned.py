@@ -43,7 +43,7 @@ def elsewhere(home: Where, fn: Callable[[], object], result: object) -> list[Whe
 
 
 def _device(item: Any) -> Where:
-    is_without_memory = type(item).__module__.startswith("torch._subclasses")
+    is_without_memory = str(type(item).__module__).startswith("torch._subclasses")
     if is_without_memory or not hasattr(type(item), "data_ptr"):
         return Where("", 0)
     try:

@@ -111,6 +111,8 @@ def verdict_of(row: RowView, snapshot: Snapshot) -> tuple[str, str, dict[str, An
         return "not_enough_data", "control-differs", {}
     if row.ratio is None:
         return "not_enough_data", "no-baseline", {}
+    if row.ratio.answer is Answer.FASTER and "few-looks" in _findings(row, snapshot):
+        return "not_enough_data", "few-looks", {"n": row.ratio.n}
     return *_ANSWERS[row.ratio.answer], {"n": row.ratio.n, "n_eff": row.ratio.n_eff}
 
 

@@ -114,6 +114,10 @@ CODES: Mapping[str, Code] = {
     ),
     "inputs-restored": Code("it changes its arguments; they are put back untimed", "nothing"),
     "not-audited": Code("its results can be neither copied nor compared", "return plain tensors"),
+    "few-looks": Code(
+        "there was no time to look whether it keeps results, so it is not called faster",
+        "a longer run, or fewer rows",
+    ),
     "audited": Code("how many looks at results were taken, and what they cost", "nothing"),
     "cached-result": Code(
         "most windows are as short as empty ones", "is a result kept, or nothing done?"

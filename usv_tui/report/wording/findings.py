@@ -191,6 +191,9 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"NOT BELIEVABLE: the file hooked itself into the interpreter by {', '.join(e['what'])}: "
         "its code runs between the clock and the callable"
     ),
+    "few looks": lambda e: (
+        f"{e['looks']} look(s) at it are too few to tell whether it keeps results: a longer run"
+    ),
     "no result": lambda _: (
         "NOT BELIEVABLE: it returns nothing, and its baseline returns something: nothing can be "
         "compared"
