@@ -15,9 +15,11 @@ import pytest
 
 from tests.fakes.fake_accelerator import Event, FakeTorch, Tensor, accelerator
 from usv_tui import BenchmarkFailed, do_bench, get_timer
+from usv_tui.cli import machine
 from usv_tui.diagnosis.checks import BenchFault, event_fault
+from usv_tui.engine import choice
 from usv_tui.engine.worker import make_timer, work
-from usv_tui.errors import TimerError
+from usv_tui.errors import DeviceError, TimerError
 from usv_tui.gate import Gate
 from usv_tui.model import EXCLUDED, RunConfig, WorkRequest
 from usv_tui.records import AnyRecord, BenchError, Fault, Mark, Noted, Samples
@@ -27,6 +29,8 @@ from usv_tui.timers.events import EventTimer
 from usv_tui.timers.host_clock import HostClock
 from usv_tui.timers.stream_clock import check_events
 from usv_tui.timers.wall import Slot, WallTimer
+from usv_tui.timesource import ManualTime
+from usv_tui.vendor.kinds import Access
 
 US = 1_000
 AUTO = RunConfig(device="fakeacc:0")
@@ -383,3 +387,76 @@ def test_a_bound_method_of_a_tensor_leads_to_it() -> None:
     """`x.add_` alone, or in a partial, holds x."""
     x = np.zeros(4)
     assert any(item is x for item in objects(functools.partial(x.fill, 1.0)))
+
+
+# -- backends from outside of torch
+
+
+class Entry:
+    """What a package has entered for torch."""
+
+    def __init__(self, name: str, called: list[str], error: Exception | None = None) -> None:
+        self.name, self._called, self._error = name, called, error
+
+    def load(self) -> Any:
+        """The function that registers the backend."""
+        return self._autoload
+
+    def _autoload(self) -> None:
+        self._called.append(self.name)
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("name", ["newacc", "torch_newacc"])
+def test_a_backend_that_is_entered_for_torch_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also where its package has another name, and torch was told to load none by itself."""
+    called: list[str] = []
+    entries = [Entry(name, called), Entry("other", called)]
+    monkeypatch.setattr(choice, "entry_points", lambda group: entries)
+    choice.load_backend("newacc")
+    assert called == [name]
+
+
+def test_a_backend_that_cannot_be_loaded_says_why_in_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it raised, and where to look."""
+    error = OSError("libnewacc.so: cannot open shared object file")
+    monkeypatch.setattr(choice, "entry_points", lambda group: [Entry("newacc", [], error)])
+    with pytest.raises(DeviceError, match="torch_newacc cannot be loaded") as caught:
+        choice.load_backend("newacc")
+    assert "libnewacc.so" in caught.value.message
+    assert "--device cpu" in caught.value.hint
+
+
+def test_the_doctor_loads_a_backend_as_a_run_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its devices are listed then; one that nobody brings is called so."""
+    with accelerator(kind="newacc") as torch:
+        there, module = torch.accelerator, torch.newacc
+        del torch.newacc
+        torch.accelerator = SimpleNamespace(is_available=lambda: False)  # type: ignore[assignment]
+
+        def bring(kind: str) -> None:
+            if kind == "newacc":
+                torch.accelerator, torch.newacc = there, module
+
+        monkeypatch.setattr(machine, "load_backend", bring)
+        torch.kind = "newacc"
+
+        def said(device: str) -> list[machine.Check]:
+            report = machine.diagnose(
+                device,
+                torch_loader=lambda: torch,
+                time_source=ManualTime(),
+                state_dir=tmp_path,
+                access=Access(str(tmp_path), "no such library"),
+            )
+            return report.sections[0].checks
+
+        assert [c.name for c in said("other") if c.status is machine.Status.FAIL] == ["other"]
+        assert [c.name for c in said("newacc")] == ["torch", "newacc:0"]

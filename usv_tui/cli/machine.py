@@ -231,7 +231,18 @@ def _wanted(device: str, devices: Mapping[str, Mapping[str, Any]]) -> list[Check
         )
         for name, facts in devices.items()
     ]
-    if not devices:
+    kind = device.partition(":")[0]
+    if not devices and kind not in ("auto", "cpu", "cuda"):
+        checks.append(
+            Check(
+                name=device,
+                status=Status.FAIL,
+                value="no such device",
+                why=f"neither torch nor an installed package torch_{kind} brings it",
+                mend="install its backend for this Python; a benchmark file may also bring it",
+            )
+        )
+    elif not devices:
         checks.append(
             Check(
                 name="GPU",

@@ -5,11 +5,12 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 from usv_tui import plain
 from usv_tui.diagnosis.roofline import facts_of, roofline_of
-from usv_tui.errors import DeviceError, UsageError
+from usv_tui.errors import DeviceError, UsageError, one_line
 from usv_tui.model import RunPhase
 from usv_tui.records import AnyRecord, Progress
 from usv_tui.telemetry.identity import FRAMEWORKS, device_facts
@@ -170,15 +171,24 @@ def _kind(wanted: str, kind: str, torch: Any, version: str) -> str | None:
 
 
 def load_backend(kind: str) -> None:
-    """Backends from outside of torch are packages of this name, where torch does not load them."""
+    """Load a backend from outside of torch, where torch has not done so by itself.
+
+    It is what a package has entered for torch under this name, else a package `torch_<kind>`.
+
+    Raises:
+        DeviceError: it is there, and cannot be loaded.
+    """
     package = f"torch_{kind}"
-    if importlib.util.find_spec(package) is None:
-        return
+    entered = [e for e in entry_points(group="torch.backends") if e.name in (kind, package)]
     try:
-        importlib.import_module(package)
+        for entry in entered:
+            entry.load()()
+        if not entered and importlib.util.find_spec(package) is not None:
+            importlib.import_module(package)
     except Exception as error:
         raise DeviceError(
-            f"--device {kind}: {package} cannot be imported: {error}", "use --device cpu"
+            f"--device {kind}: {package} cannot be loaded: {one_line(error)}",
+            f"`python -c 'import {package}'` shows where it fails; or --device cpu",
         ) from error
 
 
