@@ -108,7 +108,7 @@ class DeviceLost(TelemetryError):
 
 
 def one_line(error: BaseException) -> str:
-    """A foreign exception in a line: its class and the first line of its text."""
+    """An exception in a line: its class and the first line of its text; of ours its text alone."""
     name = type(error).__name__
     if name == "BdbQuit":
         return "BdbQuit: the debugger found no keyboard: benchmarks have no stdin"
@@ -119,4 +119,6 @@ def one_line(error: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and "only works in main thread" in lines[0]:
         lines[0] += " (with --isolate the benchmarks have one)"
+    if lines and isinstance(error, UsvError):
+        return lines[0]
     return f"{name}: {lines[0]}" if lines else name

@@ -126,7 +126,7 @@ def test_a_row_that_fails_says_why_and_the_others_are_measured() -> None:
 
     assert [row.error for row in lie.rows] == [
         "ValueError: bad shape",
-        "BenchFault: fn returned a coroutine: nothing ran (run it inside fn)",
+        "fn returned a coroutine: nothing ran (run it inside fn)",
         "",
     ]
     assert lie.rows[2].timed_s == 1e-3

@@ -13,6 +13,7 @@ from usv_tui import plain
 from usv_tui.diagnosis.checks import vet_result
 from usv_tui.engine.calibrate import calibrate
 from usv_tui.engine.warmup import Levelling
+from usv_tui.errors import one_line
 from usv_tui.model import Benchmark
 from usv_tui.suite.rows import assemble
 from usv_tui.timers.wall import Slot, Timer
@@ -112,8 +113,7 @@ def _row(benchmark: Benchmark, device: str, timer: Timer, clock: Callable[[], in
         row = row._replace(synced_s=_typical(timer, slot, clock, waits=True))
         return row._replace(timed_s=_timed(timer, slot, benchmark.inner, clock))
     except Exception as error:  # noqa: BLE001  a benchmark may raise anything
-        line = (str(error).splitlines() or [""])[0]
-        return row._replace(error=f"{type(error).__name__}: {line}")
+        return row._replace(error=one_line(error))
 
 
 def _call(

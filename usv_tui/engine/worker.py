@@ -370,7 +370,7 @@ def make_timer(config: RunConfig, torch: Any, time_source: TimeSource | None = N
     except TimerError as error:
         if wanted != "auto" or kind == "cuda" or config.graph or config.blocker:
             raise
-        return _synced(f"no events on {kind}: {error.message}", torch, kind)
+        return _synced(f"no events on {kind}: {error.message.rstrip('.')}", torch, kind)
     return timer
 
 
@@ -378,9 +378,13 @@ def _synced(why: str, torch: Any, kind: str) -> WallTimer:
     """The host's clock, which waits for the device."""
     sync = waits_for(torch, kind)
     if sync is None:
-        raise TimerError(f"--timer wall needs torch.{kind}.synchronize, which is not here")
+        raise TimerError(
+            f"nothing here can time {kind}: {why}, and torch.{kind}.synchronize is not here, "
+            "without which the host's clock would time launches",
+            f"only the maker of {kind}'s backend can mend that",
+        )
     return WallTimer(
-        f"{why}: host clock, the device synchronised at both ends",
+        f"host clock, the device synchronised at both ends; {why}",
         sync,
         host=HostClock({kind: sync}),
     )

@@ -128,9 +128,13 @@ class HostClock:
     def _said(self, fresh: list[str], **more: bool) -> list[Finding]:
         if not fresh:
             return []
-        unsure = [kind for kind in fresh if kind in self._unsure]
-        is_sure: dict[str, Any] = {"unsure": unsure} if unsure else {}
-        return [finding("host clock waits", kinds=fresh, **is_sure, **more)]
+        torch = sys.modules.get("torch")
+        also = {
+            "unsure": [kind for kind in fresh if kind in self._unsure],
+            "devices": [kind for kind in fresh if self.names_loaded and hasattr(torch, kind)],
+        }
+        known = {name: kinds for name, kinds in also.items() if kinds}
+        return [finding("host clock waits", kinds=fresh, **known, **more)]
 
     def _accelerators(self, kinds: Collection[str]) -> list[str]:
         """Kinds that rows hold tensors of, or that are in use, and were not waited for so far."""

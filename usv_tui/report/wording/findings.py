@@ -160,7 +160,12 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "host clock waits": lambda e: (
         f"work on {' and '.join(e['kinds'])} goes on after a call: the host's clock waits for it "
-        "at both ends of a window; where it is a --device of torch's, events time it better"
+        "at both ends of a window"
+        + (
+            f"; --device {e['devices'][0]} times it better, by its events"
+            if e.get("devices")
+            else ""
+        )
         + (
             "; until now it did not, and what was timed before is left out"
             if e.get("is_late")
