@@ -1,9 +1,11 @@
 """What every source of telemetry promises, whatever it reads: NVML, the kernel's files, a model."""
 
 import errno
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from usv_tui.telemetry.host import HostTelemetry
 from usv_tui.telemetry.identity import find_telemetry, watch
 from usv_tui.telemetry.intel import IntelTelemetry
 from usv_tui.telemetry.nvidia import NvmlTelemetry
+from usv_tui.telemetry.torch_xpu import TorchXpuTelemetry
 from usv_tui.timesource import ManualTime
 from usv_tui.vendor.kinds import BACKENDS, Access, Vendor
 from usv_tui.vendor.sysfs import SysFile
@@ -113,6 +116,38 @@ def _intel(form: str) -> Make:
     return make
 
 
+class FakeXpu:
+    """What torch tells of its device 1, in the order in which it is asked."""
+
+    def __init__(self) -> None:
+        self.is_lost = False
+
+    def _tell(self, device: int, value: float) -> float:
+        if self.is_lost or device != 1:
+            raise RuntimeError("Can't get Level Zero Sysman handle (rc=0x70000001)\nmore")
+        return value
+
+    def clock_rate(self, device: int) -> float:
+        """MHz."""
+        return self._tell(device, 2050.4)
+
+    def temperature(self, device: int) -> float:
+        """Degrees."""
+        return self._tell(device, 61.5)
+
+
+def _torch_xpu(_: Path, monkeypatch: pytest.MonkeyPatch, time: ManualTime) -> Place:
+    xpu = FakeXpu()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(xpu=xpu))
+    return Place(
+        TorchXpuTelemetry(Identity(vendor=Vendor.INTEL, ordinal=1), time),
+        Vendor.INTEL,
+        time.advance,
+        lambda: setattr(xpu, "is_lost", True),
+        TorchXpuTelemetry(Identity(vendor=Vendor.INTEL, ordinal=2), time),
+    )
+
+
 def _host(tmp_path: Path, _: pytest.MonkeyPatch, time: ManualTime) -> Place:
     host = FakeHost(tmp_path)
     host.clocks(2_000_000, 3_000_000)
@@ -144,6 +179,7 @@ MAKERS: dict[str, Make] = {
     "nvidia": _nvidia,
     "amd": _amd,
     **{form: _intel(form) for form in intel_card.FORMS},
+    "torch.xpu": _torch_xpu,
     "host": _host,
     "sim h100": _sim("h100"),
     "sim mi300": _sim("mi300"),
@@ -338,3 +374,20 @@ def test_a_registered_vendor_is_found_by_the_device_of_its_framework(
 
     assert how == BACKENDS[kind].told_by
     assert type(source) is type(same)
+
+
+def test_torch_tells_of_an_intel_gpu_whose_files_are_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: ManualTime
+) -> None:
+    """As in many containers; where neither is to be had, both reasons are given."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(xpu=FakeXpu()))
+    access = Access(str(tmp_path / "nowhere"))
+    source, _ = watch(Identity(vendor=Vendor.INTEL, ordinal=1), access, time)
+    info = source.open()
+    reading = source.read(Tier.ALL)
+    assert (source.name, reading.sm_mhz, reading.temp_c) == ("torch.xpu", 2050, 61.5)
+    assert reading.power_mw is None
+    assert "0.1 s" in info.sensors["power_mw"].reason
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    with pytest.raises(TelemetryError, match=r"Intel.*; torch.xpu tells no sensors"):
+        watch(Identity(vendor=Vendor.INTEL, ordinal=1), access, time)[0].open()

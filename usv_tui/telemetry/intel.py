@@ -15,6 +15,7 @@ from usv_tui.seams import Identity, Tier
 from usv_tui.telemetry.plausible import sane_info
 from usv_tui.telemetry.sensors import MonotonicCounter, S, SensorBoard
 from usv_tui.telemetry.silence import Silence
+from usv_tui.telemetry.torch_xpu import FirstThatOpens, TorchXpuTelemetry
 from usv_tui.timesource import MonotonicTime, TimeSource
 from usv_tui.vendor.intel import IntelCard, device_name, find_device, grid, gts
 from usv_tui.vendor.kinds import BACKENDS, Access, Vendor
@@ -350,6 +351,9 @@ def watch(
     access: Access,
     time_source: TimeSource | None,
     own_pids: Iterable[int],  # noqa: ARG001  the driver lists no processes
-) -> IntelTelemetry:
-    """The telemetry of the GPU of this identity."""
-    return IntelTelemetry(identity, access.sysfs, time_source)
+) -> FirstThatOpens:
+    """The telemetry of the GPU of this identity: the kernel's files, else what torch tells."""
+    return FirstThatOpens(
+        IntelTelemetry(identity, access.sysfs, time_source),
+        TorchXpuTelemetry(identity, time_source),
+    )
