@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from usv_tui.diagnosis.roofline import Roofline, faster_than_roofline
+from usv_tui.diagnosis.series import time_falls, works_in_turns
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.errors import UsvError
 from usv_tui.model import EXCLUDED, Flag
@@ -113,6 +114,8 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
         if row.is_async and row.has_loaded is not False
         else None,
         stalling(row),
+        # Where something was compiled it is known why.
+        time_falls(per_call) if not row.has_loaded else None,
     )
     return [f for f in once if f is not None] + _lasting(row)
 
@@ -155,6 +158,7 @@ LASTING: Mapping[str, Check] = {
     "two modes": lambda r: two_modes(r.modes),
     "cached result": lambda r: cached_result(r.window_ns, r.floor_ns),
     "faster than roofline": _roof,
+    "works in turns": lambda r: works_in_turns(r.window_ns / r.inner),
 }
 """Checks of what a row is, and not of what happened to it once: they can end, too."""
 IS_LASTING = frozenset((*LASTING, "fits in cache"))

@@ -92,6 +92,21 @@ _CPU_UNITS: tuple[tuple[str, str, int, int], ...] = (
 """Flag of a CPU, its name, operations of one core in one clock in the narrowest type, and bytes
 that its nearest cache takes and gives in one clock. Generous: the widest core that has it."""
 _ANY_UNIT = ("", "unknown vector unit", 8192, 512)
+_SINGLE: Mapping[str, int] = {
+    "amx_int8": 64,
+    "amx_bf16": 64,
+    "avx512_vnni": 64,
+    "avx512f": 64,
+    "avx_vnni": 32,
+    "avx2": 32,
+    "avx": 16,
+    "sse2": 8,
+    "sme": 64,
+    "sve": 32,
+    "i8mm": 16,
+    "asimd": 16,
+}
+"""What one core with this unit does at least in one clock in single precision."""
 
 
 def cpu_roofline(root: Path = Path("/")) -> Roofline:
@@ -110,6 +125,13 @@ def cpu_roofline(root: Path = Path("/")) -> Roofline:
         source=f"{len(cpus)} CPUs x {mhz:.0f} MHz x {operations} a clock, {unit}",
         cache_bytes_per_s=clocks_per_s * width,
     )
+
+
+def narrow_over_single(root: Path = Path("/")) -> float:
+    """How many times as much these CPUs do in their narrowest type as in single precision."""
+    flags = _cpu_flags(root / "proc/cpuinfo")
+    name, _, operations, _ = next((u for u in _CPU_UNITS if u[0] in flags), _ANY_UNIT)
+    return operations / _SINGLE.get(name, 16)
 
 
 def _cpu_flags(cpuinfo: Path) -> set[str]:

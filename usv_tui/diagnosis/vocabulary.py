@@ -51,6 +51,10 @@ BADGES: Mapping[str, str] = {
     "interpreter watched": "traced",
     "not audited": "not audited",
     "few looks": "few looks",
+    "works in turns": "in turns",
+    "time falls": "time falls",
+    "no growth": "no growth",
+    "roofline measured": "measured",
     "clock replaced": "clock replaced",
     "sequential": "sequential",
     "in place": "in place",
@@ -78,6 +82,7 @@ def badge_of(code: str) -> str:
 DISBELIEVED = (
     *("work outside the stream", "faster than roofline", "nothing written", "faster again"),
     *("unfinished result", "lazy result", "no result", "work outside the window"),
+    *("works in turns", "time falls", "no growth"),
     *("clock replaced", "library replaced", "interpreter watched", "not waited for"),
 )
 """Codes under which a row's time is no time of its work: it has no ratio."""

@@ -6,10 +6,11 @@ from typing import Any
 
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import BenchFault
+from usv_tui.diagnosis.series import Size, no_growth
 from usv_tui.diagnosis.vocabulary import DISBELIEVED
 from usv_tui.engine.audit import Asking, Auditor, Subject, Window, Wrong
 from usv_tui.engine.references import References
-from usv_tui.engine.row import Row
+from usv_tui.engine.row import Row, bases_of
 from usv_tui.engine.stage import Stage
 from usv_tui.records import (
     ProbeClock,
@@ -134,12 +135,28 @@ class Auditing:
                 if is_needed and self._has_time_to_audit(row):
                     yield from self.look_at(row, subject, rows)
         auditor.plan(now_ns() - began_ns)
+        if is_first:
+            self._tell_no_growth(rows)
         if is_final and auditor.looks:
             evidence = {"looks": auditor.looks, "seconds": auditor.spent_ns / NS_PER_S}
             self._stage.note("audited", None, evidence)
             for row in rows:
                 if row.subject is not None and auditor.lacks(row.subject) and not row.is_failed:
                     self._stage.note("few looks", row, {"looks": row.subject.looks}, level="warn")
+
+    def _tell_no_growth(self, rows: Sequence[Row]) -> None:
+        """Rows of one declaration whose results nobody checks, at several sizes."""
+        bases = bases_of(rows)
+        families: dict[str, list[Size]] = {}
+        for row in rows:
+            work, base = row.benchmark.flops or row.benchmark.bytes, bases.get(row.bench)
+            if work and base is not None and row.check is None and row.control_of is None:
+                base_ns = self._stage.rows[base].per_call_ns
+                size = Size(row.bench, float(work), row.per_call_ns, base_ns)
+                families.setdefault(str(row.name).partition("[")[0], []).append(size)
+        for sizes in families.values():
+            for bench, found in no_growth(sizes):
+                self._stage.note(found.code, self._stage.rows[bench], found.evidence, level="error")
 
     def _most_ns(self) -> float:
         """What the first round of looks, and the last, may take."""

@@ -12,7 +12,7 @@ from usv_tui.engine.agreement import told_apart
 from usv_tui.engine.audit import Subject
 from usv_tui.engine.auditing import Auditing
 from usv_tui.engine.calibrate import Calibration, calibrate, fixed_inner, prime, try_window
-from usv_tui.engine.row import Row
+from usv_tui.engine.row import Row, bases_of
 from usv_tui.engine.stage import Stage
 from usv_tui.engine.tuning import (
     begin_warm,
@@ -352,26 +352,13 @@ class Preparation:
             begin_warm(row, slot, self._stage.cache_mode(row))
             if row.refill and self._stage.turns is not None and row.name in self._stage.turns.calls:
                 row.refill = self._stage.turns.calls[row.name][1]
-        bases = self.bases(rows)
+        bases = bases_of(rows)
         for row in changed:
             if not (row.is_slow and row.n):  # of which it was said, with its first sample
                 self.emit_calibrated(row)
             found = different_inner(row, self._stage.rows[bases.get(row.bench, row.bench)])
             if found is not None:
                 self._stage.note(found.code, row, found.evidence)
-
-    def bases(self, rows: list[Row]) -> dict[int, int]:
-        """The baseline of each row that has one among these."""
-        by_group = {
-            r.benchmark.group: r.bench
-            for r in rows
-            if r.benchmark.is_baseline and r.control_of is None
-        }
-        found = {
-            r.bench: by_group[r.benchmark.group] for r in rows if r.benchmark.group in by_group
-        }
-        found |= {r.bench: r.control_of for r in rows if r.control_of is not None}
-        return {row: base for row, base in found.items() if row != base}
 
     def tune(self) -> None:
         """After warm-up: the length of a window, and whether rows are as warm as alone."""
@@ -387,7 +374,7 @@ class Preparation:
             choice = choose_window(
                 self._stage.timer,
                 rows,
-                self.bases(rows),
+                bases_of(rows),
                 self._stage.time.now_ns,
                 longest_ns=longest_ns,
                 seed=config.seed,

@@ -10,7 +10,7 @@ from usv_tui.engine.calibrate import prime
 from usv_tui.engine.memory import free_bytes
 from usv_tui.engine.preparation import Preparation, as_timed
 from usv_tui.engine.realloc import Attempt, Reallocation, is_elsewhere
-from usv_tui.engine.row import Row
+from usv_tui.engine.row import Row, bases_of
 from usv_tui.engine.stage import RAMP_NS, Stage
 from usv_tui.errors import one_line
 from usv_tui.records import (
@@ -48,7 +48,7 @@ class Rebuilding:
         begun_ns = self._stage.time.now_ns()
         self._stage.gate.unman()
         rows = [row for row in self._stage.live_rows() if not row.is_slow]
-        bases = set(self._preparation.bases(rows).values())
+        bases = set(bases_of(rows).values())
         built = [row.bench for row in self.plan.choose(rows, bases) if self._renew(row)]
         self._stage.enter(None)
         self.plan.done()

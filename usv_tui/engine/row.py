@@ -68,6 +68,16 @@ class Row:
         return self.slot is not None and self.is_on and not self.is_failed
 
 
+def bases_of(rows: Sequence[Row]) -> dict[int, int]:
+    """The baseline of each row that has one among these."""
+    by_group = {
+        r.benchmark.group: r.bench for r in rows if r.benchmark.is_baseline and r.control_of is None
+    }
+    found = {r.bench: by_group[r.benchmark.group] for r in rows if r.benchmark.group in by_group}
+    found |= {r.bench: r.control_of for r in rows if r.control_of is not None}
+    return {row: base for row, base in found.items() if row != base}
+
+
 class Resumed(NamedTuple):
     """What a worker before this one, which died or hung, leaves to it."""
 

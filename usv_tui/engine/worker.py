@@ -24,7 +24,14 @@ from usv_tui.diagnosis.checks import distortions
 from usv_tui.diagnosis.ear import listening
 from usv_tui.diagnosis.growth import Growth
 from usv_tui.diagnosis.host_watch import HostWatch
-from usv_tui.diagnosis.roofline import cpu_roofline, facts_of
+from usv_tui.diagnosis.measured import measure_cpu, measure_gpu, within
+from usv_tui.diagnosis.roofline import (
+    Roofline,
+    cpu_roofline,
+    facts_of,
+    narrow_over_single,
+    roofline_from,
+)
 from usv_tui.engine import guest
 from usv_tui.engine.attendant import Attendant
 from usv_tui.engine.choice import LIBRARY, DeviceChoice, Emit
@@ -36,7 +43,7 @@ from usv_tui.engine.runner import Runner
 from usv_tui.engine.stage import LeftBehind
 from usv_tui.engine.turns import Turns
 from usv_tui.engine.where import Where
-from usv_tui.errors import ExitCode, TimerError, UsvError
+from usv_tui.errors import ExitCode, TimerError, UsvError, one_line
 from usv_tui.foreign.host import Ending, Host, nothing_called
 from usv_tui.gate import Gate
 from usv_tui.model import Notice, RunConfig, RunPhase, Suite, WorkRequest
@@ -164,6 +171,8 @@ def _work(
         turns=turns,
     )
     _tell_threads(emit, clock)
+    if prepared is None and any(row.flops or row.bytes for row in suite.benchmarks):
+        _tell_roofline(chosen, emit, clock)
 
     def warned(bench: int | None, evidence: dict[str, Any]) -> None:
         at_ns = clock.now_ns()
@@ -179,6 +188,30 @@ def _tell_choice(chosen: DeviceChoice | Prepared, emit: Emit, clock: TimeSource)
     if chosen.device == "cpu":
         identity = {**identity, **facts_of(cpu_roofline())}
     emit(Chosen(clock.now_ns(), chosen.device, chosen.reason, identity))
+
+
+def _tell_roofline(chosen: DeviceChoice | Prepared, emit: Emit, clock: TimeSource) -> None:
+    """What the device does when it is measured: work is stated, which is held against it."""
+    known = roofline_from(chosen.identity) or Roofline()
+    try:
+        if chosen.device == "cpu":
+            seen = measure_cpu()
+            cores, narrow = len(os.sched_getaffinity(0)), narrow_over_single()
+            found = within(cpu_roofline(), seen, cores=cores, narrow=narrow)
+        elif known.flops_per_s and known.bytes_per_s:
+            return
+        else:
+            torch, kind = getattr(chosen, "torch", None), chosen.device.partition(":")[0]
+            wait = waits_for(torch, kind)
+            if wait is None:
+                return
+            seen = measure_gpu(torch, chosen.device, wait)
+            found = within(known, seen)
+    except Exception as error:  # noqa: BLE001  torch or BLAS may refuse anything; it is told
+        evidence: dict[str, Any] = {"reason": one_line(error)}
+    else:
+        evidence = {**facts_of(found), **seen._asdict()}
+    emit(Noted(Notice(code="roofline measured", at_ns=clock.now_ns(), evidence=evidence)))
 
 
 def _run_script(

@@ -194,6 +194,8 @@ class LiveSession(ShownSession):
                 self._roofline = roofline_from(record.identity)
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
+            elif isinstance(record, Noted) and record.notice.code == "roofline measured":
+                self._roofline = roofline_from(record.notice.evidence) or self._roofline
             elif isinstance(record, Noted) and record.notice.code == "fresh worker":
                 self.fault = None  # it was the end of the worker before
             elif isinstance(record, Telemetry):

@@ -83,6 +83,18 @@ CODES: Mapping[str, Code] = {
         "the file set a profile, trace or collection hook, which runs between clock and callable",
         "no sys.setprofile, sys.settrace or gc.callbacks in a benchmark file",
     ),
+    "works-in-turns": Code(
+        "every k-th call carries most of its time: the median is no time of its work",
+        "time what belongs together in one call",
+    ),
+    "time-falls": Code(
+        "from one window to the next it takes a fraction of its time, and stays there",
+        "does it stop working after so many calls? If it compiles late, call it often in setup",
+    ),
+    "no-growth": Code(
+        "with many times the work it takes no longer, while its baseline does",
+        "give check= and inputs=, which show whether it does its work; are flops and bytes right?",
+    ),
     "no-result": Code(
         "it returns nothing, and its baseline returns something: nothing can be compared",
         "return the result",
@@ -114,6 +126,7 @@ CODES: Mapping[str, Code] = {
     ),
     "inputs-restored": Code("it changes its arguments; they are put back untimed", "nothing"),
     "not-audited": Code("its results can be neither copied nor compared", "return plain tensors"),
+    "roofline-measured": Code("what this device was seen to do, once, in no window", "nothing"),
     "few-looks": Code(
         "there was no time to look whether it keeps results, so it is not called faster",
         "a longer run, or fewer rows",

@@ -199,6 +199,18 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "few looks": lambda e: (
         f"{e['looks']} look(s) at it are too few to tell whether it keeps results: a longer run"
     ),
+    "works in turns": lambda e: (
+        f"NOT BELIEVABLE: {e['share']:.0%} of its time is in every {e['period']}th window: the "
+        f"median says {_us(e['median_ns'])}, the mean {_us(e['mean_ns'])}"
+    ),
+    "time falls": lambda e: (
+        f"NOT BELIEVABLE: after window {e['window']} it takes {_us(e['after_ns'])} and no longer "
+        f"{_us(e['before_ns'])}: does it still do its work?"
+    ),
+    "no growth": lambda e: (
+        f"NOT BELIEVABLE: {e['work']:.3g} times the work takes it {e['time']:.3g} times as long, "
+        f"and its baseline {e['base']:.3g} times"
+    ),
     "no result": lambda _: (
         "NOT BELIEVABLE: it returns nothing, and its baseline returns something: nothing can be "
         "compared"

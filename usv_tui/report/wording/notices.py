@@ -36,6 +36,18 @@ def _own_fault(evidence: Mapping[str, Any]) -> str:
     return f"{evidence['part']}: {why} (the measurement goes on)"
 
 
+def _roofline(evidence: Mapping[str, Any]) -> str:
+    """What the device was seen to do, once."""
+    if "reason" in evidence:
+        return f"what this device can do was not measured ({evidence['reason']})"
+    return (
+        f"this device does {evidence['flops'] / 1e9:.4g} GFLOP/s in a product of matrices"
+        f"{' (one core)' if evidence['cache_bytes'] else ''} and copies "
+        f"{evidence['dram_bytes'] / 1e9:.3g} GB/s; more than "
+        f"{evidence['peak_flops_per_s'] / 1e9:.4g} GFLOP/s is not believed"
+    )
+
+
 _SENTENCES: dict[str, Words] = {
     **SENTENCES,
     "inputs restored": lambda _: (
@@ -45,6 +57,7 @@ _SENTENCES: dict[str, Words] = {
         f"{e['looks']} look(s) at results and times outside the timed windows took "
         f"{float(e['seconds']):.3g} s"
     ),
+    "roofline measured": _roofline,
     "telemetry lost": lambda e: f"telemetry lost (the timing goes on): {e.get('reason', '')}",
     "telemetry recovered": lambda _: "telemetry is back",
     "telemetry stalled": _stalled,
