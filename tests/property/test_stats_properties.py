@@ -10,11 +10,14 @@ from hypothesis.extra import numpy as hnp
 from usv_tui.model import Answer
 from usv_tui.stats import drift, modes
 from usv_tui.stats.analysis import Analyst
+from usv_tui.stats.duet import launch_ratio
 from usv_tui.stats.inputs import RowData, TelemetryData
 from usv_tui.stats.lock_choice import floor_clock
+from usv_tui.stats.long_run import long_run
 from usv_tui.stats.pair_tracker import CAPACITY, PairTracker
 from usv_tui.stats.pairs import paired_ratio
 from usv_tui.stats.rolling import LogHistogram, summary
+from usv_tui.stats.segments import change_points
 from usv_tui.stats.stopping import TargetKind, parse_until
 
 S = 1_000_000_000
@@ -221,3 +224,42 @@ def test_an_analyst_answers_whatever_it_is_given(
             if known.ratio is not None and known.ratio.low is not None:
                 assert known.ratio.high is not None
                 assert known.ratio.low <= known.ratio.high
+
+
+@st.composite
+def odd_series(draw: st.DrawFn) -> np.ndarray:
+    """Series that no machine draws at random: constant, of two values, of rounding alone, ticks."""
+    n = draw(st.sampled_from([1, 2, 3, 5, 8, 30, 60, 250, 1000]))
+    base = 10.0 ** draw(st.floats(-9, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 16)))
+    shape = {
+        "constant": np.ones(n),
+        "two": np.where(rng.random(n) < draw(st.floats(0, 1)), 1.0, 2.0),
+        "rounding": 1 + 1e-16 * rng.normal(0, 1, n),
+        "ticks": 0.1 * np.maximum(1, np.round(10 * (1 + rng.normal(0, 0.1, n)))),
+        "step": np.repeat([1.0, 1.1], n)[::2][:n],
+        "line": 1 + 1e-4 * np.arange(n),
+        "spikes": np.where(rng.random(n) < 0.02, 1e6, 1.0),
+        "heavy": np.exp(0.3 * rng.standard_cauchy(n).clip(-30, 30)),
+    }
+    return np.asarray(base * shape[draw(st.sampled_from(sorted(shape)))])
+
+
+@settings(max_examples=150)
+@given(odd_series(), odd_series())
+def test_nothing_breaks_on_odd_series(x: np.ndarray, y: np.ndarray) -> None:
+    """No exception, no warning of numpy's, and no figure that is none."""
+    n = min(x.size, y.size)
+    d = np.log(x[:n]) - np.log(y[:n])
+    t_ns = np.arange(x.size, dtype=np.int64) * S
+    with np.errstate(all="raise", under="ignore"):
+        found = [
+            paired_ratio(d),
+            long_run(d),
+            launch_ratio(0, d, np.arange(n) % 2),
+            modes.find_modes(x),
+            drift.trend(x),
+            change_points(t_ns, x),
+            summary(x),
+        ]
+    assert "nan" not in repr(found)

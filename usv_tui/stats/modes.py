@@ -85,6 +85,8 @@ def find_modes(
     inside = y[(y >= low) & (y <= high)]
     low, high = float(inside[0]), float(inside[-1])
     width = (high - low) / _BINS
+    if width <= 2 * np.spacing(max(abs(low), abs(high))):  # what differs is rounding alone
+        return None
     counts, _ = np.histogram(inside, bins=_BINS, range=(low, high))
     bandwidth = 0.7 * scale * max(20.0, effective) ** -0.2
     density = _smooth(counts.astype(np.float64), max(bandwidth / width, 0.5))
