@@ -2,7 +2,7 @@ import importlib
 import sys
 import threading
 from collections import deque
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -11,6 +11,7 @@ from usv_tui.errors import DeviceError, TimerError, UsageError
 from usv_tui.gate import Gate
 from usv_tui.model import RunConfig, WorkRequest
 from usv_tui.records import Bench, Chosen, Command, Fault, Progress, Samples, Timing
+from usv_tui.report.wording.notices import sentence
 from usv_tui.timesource import MonotonicTime
 
 CLOCK = MonotonicTime()
@@ -287,3 +288,26 @@ def test_the_library_that_a_file_imports_is_a_phase_of_its_own(tmp_path, monkeyp
     with worker._told_apart("file.py", told.append, CLOCK):
         pass
     assert sys.meta_path == finders
+
+
+def test_a_module_from_the_other_versions_folder_is_an_error(monkeypatch, tmp_path):
+    """Then it is no other version that is measured; what is installed there is nobody's version."""
+    for name, file in (
+        ("helper", "helper.py"),
+        ("kernels", "sub/kernels.py"),
+        ("tool", "site-packages/tool.py"),
+    ):
+        module = ModuleType(name)
+        module.__file__ = str(tmp_path / file)
+        monkeypatch.setitem(sys.modules, name, module)
+    told = []
+
+    worker._tell_foreign("", told.append, CLOCK)
+    worker._tell_foreign(str(tmp_path / "elsewhere"), told.append, CLOCK)
+    assert told == []
+
+    worker._tell_foreign(str(tmp_path), told.append, CLOCK)
+    [notice] = [record.notice for record in told]
+    assert (notice.code, notice.level) == ("foreign code", "error")
+    assert notice.evidence["modules"] == ["helper", "kernels"]
+    assert "helper" in sentence(notice)
