@@ -326,27 +326,28 @@ def test_events_in_another_unit_are_refused(
 
 
 def test_events_that_are_stamped_when_they_are_asked_for_refuse_the_row(
-    torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They time the launch: on an idle device nothing shows it, beside work the host does."""
-    timer = EventTimer(torch, torch.kind, probe=False)
-    record, elapsed = Event.record, Event.elapsed_time
-    asked: dict[int, int] = {}
+    with accelerator(has_adds=False) as torch:
+        timer = EventTimer(torch, torch.kind, probe=False)
+        record, elapsed = Event.record, Event.elapsed_time
+        asked: dict[int, int] = {}
 
-    def stamp(self: Event, stream: Any = None) -> None:
-        asked[id(self)] = timer._clock()
-        record(self, stream)
+        def stamp(self: Event, stream: Any = None) -> None:
+            asked[id(self)] = timer._clock()
+            record(self, stream)
 
-    def host_time(self: Event, end: Event) -> float:
-        elapsed(self, end)
-        return (asked[id(end)] - asked[id(self)]) * 1e-6
+        def host_time(self: Event, end: Event) -> float:
+            elapsed(self, end)
+            return (asked[id(end)] - asked[id(self)]) * 1e-6
 
-    monkeypatch.setattr(Event, "record", stamp)
-    monkeypatch.setattr(Event, "elapsed_time", host_time)
-    slot = Slot(0, lambda: torch.task("work", 5_000 * US))
-    timer.examine(slot)
-    with pytest.raises(BenchFault, match="stamped when they were asked for"):
-        slot.fn()
+        monkeypatch.setattr(Event, "record", stamp)
+        monkeypatch.setattr(Event, "elapsed_time", host_time)
+        slot = Slot(0, lambda: torch.task("work", 5_000 * US))
+        timer.examine(slot)
+        with pytest.raises(BenchFault, match="stamped when they were asked for"):
+            slot.fn()
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ _EMPTY = 1.5
 _NO_KERNEL_NS = 1_000
 """No kernel is shorter; an empty window may be far below it."""
 _BRACKET = 1.5
-_LAG_NS = 1_000_000
+LAG_NS = 1_000_000
 """The way to the device and back takes less, and so much of a window may be rounding."""
 _HOST_ONLY = 20
 """So many empty windows of host time are more than any launch takes."""
@@ -441,9 +441,9 @@ def event_fault(window_ns: float, host_ns: float, bracket_ns: float) -> BenchFau
     way to the device and back.
     """
     lost_ns = bracket_ns - host_ns - window_ns
-    if window_ns > _BRACKET * bracket_ns + _LAG_NS:
+    if window_ns > _BRACKET * bracket_ns + LAG_NS:
         words = "more than there was"
-    elif lost_ns > _LAG_NS and lost_ns > _BRACKET * window_ns:
+    elif lost_ns > LAG_NS and lost_ns > _BRACKET * window_ns:
         words = "as if they were stamped when they were asked for"
     else:
         return None
