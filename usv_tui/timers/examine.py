@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from usv_tui.diagnosis.checks import (
-    LAG_NS,
     OUTSIDE_LEAST_NS,
     BenchFault,
     DeviceState,
@@ -60,6 +59,9 @@ _FULL_LOOKS = 3
 _LATE_NS = 500_000
 """A host that comes back so late from the end event may have missed what went on after it."""
 _PROMPT_TRIES = 3
+_UNLIKELY_LATE_NS = 40_000_000
+_MOSTLY = 0.6
+"""A host is not late by most of this for every look."""
 _BASES = 4
 """Baselines of which the least is what an undisturbed synchronise costs."""
 _NS_PER_MS = 1_000_000
@@ -169,19 +171,23 @@ class Examiner:
             calls = (self._call(slot) for _ in range(_FEWEST_LOOKS))
             is_false = all(call.window_ns > call.bracket_ns for call in calls)
         else:  # where something holds the device the timer has found out at the start
-            is_false = self._spin is None and all(self._ends_late(slot) for _ in range(2))
+            is_false = self._spin is None and self._ends_late(slot)
         if is_false:
             raise fault
 
     def _ends_late(self, slot: Slot) -> bool:
-        """Whether the end event is waited for longer than a busy host explains, which is no lag."""
-        looks_ns: list[float] = []
-        base_ns: list[float] = []
-        return self._compare(
-            lambda: looks_ns.append(self._call(slot).late_ns),
-            lambda: base_ns.append(self._drained(slot).late_ns),
-            lambda: longer(looks_ns, base_ns, LAG_NS),
-            cost_ns=1.0,
+        """Whether the end of many calls comes far later than events say, each time that one looks.
+
+        So many calls that a host which is late for their end does not explain it.
+        """
+        least_ns = min(self._call(slot).bracket_ns for _ in range(_BASES))
+        calls = min(_MOST_CALLS, math.ceil(_UNLIKELY_LATE_NS / least_ns))
+        if calls > 1 and slot.reset is not None:
+            return False
+        looks = (self._call(slot, calls=calls) for _ in range(_FEWEST_LOOKS))
+        return all(
+            look.bracket_ns > _UNLIKELY_LATE_NS / 2 and look.late_ns > _MOSTLY * look.bracket_ns
+            for look in looks
         )
 
     def covered_ns(self, fn: Callable[[], object]) -> float:
