@@ -451,7 +451,7 @@ def event_fault(window_ns: float, host_ns: float, bracket_ns: float) -> BenchFau
         "event times",
         f"the device's events read {window_ns / 1e6:.4g} ms of a call that the host saw end after "
         f"{bracket_ns / 1e6:.4g} ms: {words}",
-        "--timer wall times it by the host's clock, which waits for the device",
+        "--timer wall takes the host's clock, which waits for the device",
     )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from usv_tui.diagnosis.vocabulary import Finding
 from usv_tui.errors import TimerError
 
+WALL_HINT = "--timer wall takes the host's clock, which waits for the device"
+"""What is left where events do not time."""
 ESSENTIAL = ("Event", "current_stream", "synchronize")
 """Without these there is no timing by events."""
 OPTIONAL: Mapping[str, str] = {
@@ -42,7 +44,7 @@ def require_events(torch: Any, gpu: Any, module: str = "torch.cuda") -> None:
         version = getattr(torch, "__version__", "here")
         raise TimerError(
             f"event timing needs {names}, and torch {version} has no such thing",
-            "--timer wall times the host",
+            WALL_HINT,
         )
 
 

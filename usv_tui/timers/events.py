@@ -16,7 +16,7 @@ from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.errors import TimerError, UsvError, one_line
 from usv_tui.model import Flag, Notice, TimerInfo
 from usv_tui.records import AnyRecord, Noted, ProbeClock, Samples
-from usv_tui.timers.abilities import ask, lacking, require_events
+from usv_tui.timers.abilities import WALL_HINT, ask, lacking, require_events
 from usv_tui.timers.devices import Family, current_kind, device_name, family_of
 from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.examine import EXAMINED, Examiner
@@ -75,7 +75,7 @@ def in_one_line(kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         why = f"event timing does not work on {kind}: {one_line(error)}"
-        raise TimerError(why, "--timer wall times the host") from error
+        raise TimerError(why, WALL_HINT) from error
 
 
 def event_timer(torch: Any, kind: str, **options: Any) -> "EventTimer":

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from usv_tui.errors import TimerError
+from usv_tui.timers.abilities import WALL_HINT
 from usv_tui.timers.event_pool import EventPool
 
 _NS_PER_MS = 1_000_000
@@ -168,5 +169,5 @@ def stamped_early(read_ns: float, busy_ns: float) -> TimerError:
     return TimerError(
         f"this device's events read {read_ns / _NS_PER_MS:.3g} ms around "
         f"{busy_ns / _NS_PER_MS:.1f} ms of work: they are stamped when they are launched",
-        "--timer wall times the host",
+        WALL_HINT,
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from usv_tui.errors import TimerError
+from usv_tui.timers.abilities import WALL_HINT
 from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.spin import Spin, stamped_early
 from usv_tui.timesource import NS_PER_S
@@ -23,7 +24,6 @@ _RATES = 0.7, 1.4
 _CHECKS = 5
 _TIGHT = 1.2
 """A host that was held up between the events says little of them."""
-_HINT = "--timer wall times the host"
 _FLOOR_SPIN_NS = 2_000_000
 _LONGEST_FLOOR_SPIN_NS = 30_000_000
 _MAX_RATE = 1e-3
@@ -156,7 +156,7 @@ def holds_back(is_done: Callable[[], bool], wait: Callable[[], object]) -> bool 
 
 def early(wait: str) -> TimerError:
     """What is to wait for the device does not."""
-    return TimerError(f"this device's {wait} returns before its work is done", _HINT)
+    return TimerError(f"this device's {wait} returns before its work is done", WALL_HINT)
 
 
 def check_events(gpu: Any, pool: EventPool, clock: Callable[[], int]) -> None:
@@ -176,7 +176,7 @@ def check_events(gpu: Any, pool: EventPool, clock: Callable[[], int]) -> None:
         raise TimerError(
             f"this device's events read {ms:g} ms after {most_ns / _NS_PER_MS:.1f} ms: "
             "event timing does not work here",
-            _HINT,
+            WALL_HINT,
         )
 
 
@@ -231,7 +231,7 @@ def _elapsed_ms(start: Any, end: Any) -> float:
     try:
         ms = float(start.elapsed_time(end))
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        raise TimerError(f"this device's events tell no time: {error}", _HINT) from error
+        raise TimerError(f"this device's events tell no time: {error}", WALL_HINT) from error
     return ms if math.isfinite(ms) else 0.0
 
 

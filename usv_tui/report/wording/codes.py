@@ -153,7 +153,9 @@ CODES: Mapping[str, Code] = {
     "graph-refused": Code("it could not be captured; it is timed eagerly", "see the reason"),
     "graph-differs": Code("the replay differs; it is timed eagerly", "see the reason"),
     "phases-hidden": Code("its phases cannot be told here", "see the reason"),
-    "abilities-missing": Code("this build of torch lacks something", "a newer torch"),
+    "abilities-missing": Code(
+        "some functions of torch are missing here", "a newer torch may have what is lost"
+    ),
     "cache-not-warm": Code("it is not as warm as it is alone", "--cache as-is, or fewer rows"),
     "not-as-alone": Code("beside its neighbours it differs from alone", "-k for this row alone"),
     "inner-differs": Code("other calls a window than its baseline", "--inner N"),

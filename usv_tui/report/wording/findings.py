@@ -142,7 +142,9 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "graph refused": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
     "graph differs": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
     "phases hidden": lambda e: e["reason"],
-    "abilities missing": lambda e: "this build of torch lacks: " + "; ".join(e["reasons"]),
+    "abilities missing": lambda e: (
+        "some functions of torch are missing here: " + "; ".join(e["reasons"])
+    ),
     "cache not warm": _not_warm,
     "not as alone": lambda e: (
         f"{_alone(e)}: its neighbours leave it other caches, clocks or memory than it has by itself"
