@@ -181,6 +181,17 @@ def test_every_card_is_shown_also_to_a_torch_that_sees_none(fake, tmp_path, monk
     assert "not read yet" not in whys
 
 
+def test_a_gpu_that_is_asked_for_and_torch_has_not_is_shown_by_its_driver(
+    fake, tmp_path, monkeypatch
+):
+    """Whoever wonders why there is no cuda here sees that the card is."""
+    monkeypatch.setattr(doctor, "list_devices", inventory.list_devices)
+    report = examine(fake, tmp_path, "cuda", torch=FakeTorch(boards=(), cuda=None))
+
+    assert "telemetry of NVIDIA A10 (0000:65:00.0)" in [s.title for s in report.sections]
+    assert check(report, "torch", "GPU").status is Status.FAIL
+
+
 def test_a_card_that_torch_has_is_shown_once(fake, tmp_path, monkeypatch):
     """By its torch name; the other one by its own."""
     monkeypatch.setattr(doctor, "list_devices", inventory.list_devices)

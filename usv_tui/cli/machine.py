@@ -102,6 +102,7 @@ def diagnose(
         for name, facts in devices.items()
         if device in ("auto", name.partition(":")[0], name)
     ]
+    is_elsewhere = not watched or device in ("auto", "cpu")
     if not watched or device == "cpu":
         watched = [("cpu", {})]
     known: set[str] = set()
@@ -112,7 +113,7 @@ def diagnose(
             known |= {info.uuid, info.pci or info.uuid}
             checks = _clocks(ask, controller, info)
             sections.append(Section(title=f"clock control of {name}", checks=checks))
-    for card in cards or [] if device in ("auto", "cpu") else []:
+    for card in cards or [] if is_elsewhere else []:
         if known.isdisjoint({card.uuid, card.pci or card.uuid}):
             sections += _unmeasured(ask, clock, controller, card, access)
     sections.append(Section(title="state", checks=_state(state_dir)))
