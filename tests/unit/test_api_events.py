@@ -10,7 +10,7 @@ import usv
 from tests.fakes.fake_cuda import FakeTorch
 from usv_tui import BenchmarkFailed, do_bench, do_bench_many, get_timer
 from usv_tui.library import timer_selection as choice
-from usv_tui.timers import events
+from usv_tui.timers import events, torch_clock
 from usv_tui.timers.cache import Flusher
 from usv_tui.timers.torch_clock import TorchClock
 
@@ -25,7 +25,8 @@ def torch(monkeypatch):
     monkeypatch.setattr(
         choice, "choose_device", lambda wanted, emit, clock: ("cuda:0", "", {}, fake)
     )
-    monkeypatch.setattr(events, "MonotonicTime", lambda: fake.time)
+    for module in (events, torch_clock):
+        monkeypatch.setattr(module, "MonotonicTime", lambda: fake.time)
     return fake
 
 

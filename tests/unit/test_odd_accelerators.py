@@ -4,6 +4,7 @@ import functools
 import statistics
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -461,3 +462,24 @@ def test_the_doctor_loads_a_backend_as_a_run_does(
 
         assert [c.name for c in said("other") if c.status is machine.Status.FAIL] == ["other"]
         assert [c.name for c in said("newacc")] == ["torch", "newacc:0"]
+
+
+def test_get_timer_refuses_events_that_are_stamped_when_they_are_asked_for(
+    torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 ms of work read as microseconds would be a figure of the launch."""
+    record, elapsed = Event.record, Event.elapsed_time
+    asked: dict[int, int] = {}
+
+    def stamp(self: Event, stream: Any = None) -> None:
+        asked[id(self)] = time.perf_counter_ns()
+        record(self, stream)
+
+    def host_time(self: Event, end: Event) -> float:
+        elapsed(self, end)
+        return (asked[id(end)] - asked[id(self)]) * 1e-6
+
+    monkeypatch.setattr(Event, "record", stamp)
+    monkeypatch.setattr(Event, "elapsed_time", host_time)
+    with pytest.raises(TimerError, match="stamped when they are launched"):
+        get_timer("torch")

@@ -44,7 +44,7 @@ def require_events(torch: Any, gpu: Any, module: str = "torch.cuda") -> None:
         version = getattr(torch, "__version__", "here")
         raise TimerError(
             f"event timing needs {names}, and torch {version} has no such thing",
-            WALL_HINT,
+            "no other clock waits for the device" if "synchronize" in missing else WALL_HINT,
         )
 
 

@@ -149,7 +149,7 @@ class HostClock:
                 self.waits[kind] = wait
                 fresh.append(kind)
             elif kind in kinds:
-                self._refuse(kind, f"torch.{kind}.synchronize is not here")
+                _refuse(kind, f"torch.{kind}.synchronize is not here")
         return fresh
 
     def _prove(
@@ -178,20 +178,11 @@ class HostClock:
             seen = holds_back(is_done, wait or _nothing)
             if seen is False:
                 how = "is not here" if wait is None else "returns before the device is done"
-                self._refuse(kind, f"torch.{kind}.synchronize {how}")
+                _refuse(kind, f"torch.{kind}.synchronize {how}")
             if seen:
                 self._proven.add(kind)
             if seen or time.perf_counter_ns() - start_ns > _LONG_CALL_NS:
                 return
-
-    def _refuse(self, kind: str, why: str) -> NoReturn:
-        raise BenchFault(
-            "host clock",
-            f"its work is on {kind}, and {why}: the host's clock would time the launch",
-            f"only the maker of {kind}'s backend can mend that"
-            if kind in self._own
-            else f"--device {kind} times it with the device's events",
-        )
 
     def _libraries(self, owned: Iterable[object]) -> list[str]:
         """Other libraries than torch whose arrays a row holds, and whose work can be waited for."""
@@ -230,6 +221,14 @@ def _wait_for(kind: str) -> Wait | None:
 
 def _nothing() -> None:
     pass
+
+
+def _refuse(kind: str, why: str) -> NoReturn:
+    raise BenchFault(
+        "host clock",
+        f"its work is on {kind}, and {why}: the host's clock would time the launch",
+        f"only the maker of {kind}'s backend can mend that: events need it, too",
+    )
 
 
 def _is_loaded(name: str) -> bool:

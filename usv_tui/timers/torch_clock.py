@@ -13,7 +13,8 @@ from usv_tui.timers.event_pool import EventPool
 from usv_tui.timers.host_clock import refuse_early
 from usv_tui.timers.owned import Where, elsewhere
 from usv_tui.timers.phases import unwrap
-from usv_tui.timers.stream_clock import check_events
+from usv_tui.timers.spin import find_spin
+from usv_tui.timers.stream_clock import check_events, check_waits
 from usv_tui.timers.wall import GPUTimer, Slot
 from usv_tui.timesource import MonotonicTime, TimeSource
 
@@ -47,7 +48,11 @@ class TorchClock(GPUTimer):
         self._gpu = family.gpu
         self._pool = EventPool(self._gpu)
         self._pool.reserve(64)
-        check_events(self._gpu, self._pool, (time_source or MonotonicTime()).now_ns)
+        now_ns = (time_source or MonotonicTime()).now_ns
+        check_events(self._gpu, self._pool, now_ns)
+        spin = find_spin(torch, family.kind, self._gpu, self._pool)
+        if spin is not None:
+            check_waits(self._gpu, self._pool, spin, now_ns)
         self._depth = depth
         self._gpu.synchronize()
 
