@@ -13,9 +13,9 @@ FloatArray = NDArray[np.float64]
 
 _HIGH = 3.0
 """Times the median: a window that carries the work of others."""
-_TURNS = 6
-_REGULAR = 0.8
-"""Share of distances between such windows that are the same number of windows."""
+_TURNS = 10
+_REGULAR = 0.6
+"""Share of distances between such windows that are the same number of windows: looks shift some."""
 _MOST_OF_IT = 0.5
 """Of a row's time lies in such windows: its median is no time of its work."""
 _LONGEST = 64

@@ -17,6 +17,8 @@ from usv_tui.session.opened import Opened
 from usv_tui.session.snapshot import RowView, Snapshot
 
 VERSION = 1
+_UNEVEN = 3.0
+"""A mean so many times the median is made by a few windows."""
 _ANSWERS = {
     Answer.FASTER: ("faster", "measured"),
     Answer.SLOWER: ("slower", "measured"),
@@ -113,7 +115,18 @@ def verdict_of(row: RowView, snapshot: Snapshot) -> tuple[str, str, dict[str, An
         return "not_enough_data", "no-baseline", {}
     if row.ratio.answer is Answer.FASTER and "few-looks" in _findings(row, snapshot):
         return "not_enough_data", "few-looks", {"n": row.ratio.n}
+    if row.ratio.answer is Answer.FASTER and base is not None and _is_mean_against(row, base):
+        means = {"mean_s": row.whole.mean_s, "median_s": row.whole.median_s}
+        return "not_enough_data", "mean-disagrees", {**means, "base_mean_s": base.whole.mean_s}
     return *_ANSWERS[row.ratio.answer], {"n": row.ratio.n, "n_eff": row.ratio.n_eff}
+
+
+def _is_mean_against(row: RowView, base: RowView) -> bool:
+    """Whether most of a row's time is in few of its windows, and in all it is not faster."""
+    mean, median, base_mean = row.whole.mean_s, row.whole.median_s, base.whole.mean_s
+    if mean is None or median is None or base_mean is None:
+        return False
+    return mean > _UNEVEN * median and mean > base_mean
 
 
 def _disbelief(row: RowView, snapshot: Snapshot) -> tuple[str, dict[str, Any]] | None:

@@ -126,6 +126,10 @@ CODES: Mapping[str, Code] = {
     ),
     "inputs-restored": Code("it changes its arguments; they are put back untimed", "nothing"),
     "not-audited": Code("its results can be neither copied nor compared", "return plain tensors"),
+    "mean-disagrees": Code(
+        "most windows are faster than the baseline's, and a few so slow that all together are not",
+        "does it work now and then only? An idle machine, or a longer run",
+    ),
     "roofline-measured": Code("what this device was seen to do, once, in no window", "nothing"),
     "few-looks": Code(
         "there was no time to look whether it keeps results, so it is not called faster",
