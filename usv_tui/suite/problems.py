@@ -294,7 +294,12 @@ def _cuda_is_here() -> Iterator[None]:
             return func(*args, **given)
 
     real = torch.Generator
-    torch.Generator = lambda device="cpu": real(_cpu(device))
+
+    class Generator(real):  # type: ignore[misc, valid-type]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return real.__new__(cls, _cpu(device))
+
+    torch.Generator = Generator  # a class, as annotations of what is imported meanwhile want it
     try:
         with OnCpu():
             yield
