@@ -38,7 +38,9 @@ def works_in_turns(per_call: FloatArray) -> Finding | None:
         return None
     gaps = np.diff(high)
     period = int(np.median(gaps))
-    share = float(per_call[high].sum() / per_call.sum())
+    # Of stragglers the usual height counts: they are the machine's.
+    work = high.size * float(np.median(per_call[high]))
+    share = work / (work + (per_call.size - high.size) * median)
     is_regular = float((gaps == period).mean()) >= _REGULAR
     if not 2 <= period <= _LONGEST or not is_regular or share < _MOST_OF_IT:
         return None
