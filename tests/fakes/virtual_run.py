@@ -36,6 +36,7 @@ class KeptJournal:
         self.frames: list[bytes] = []
         self.path = None
         self.failure = self.full = ""
+        self.bytes_written = 0
         self.path = None
         """No file: nothing can be read back from it."""
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.virtual_run import VirtualRun, facts
-from usv_tui.records import Command
+from usv_tui.records import Command, Image
 from usv_tui.session import image
 from usv_tui.session.store import Store
 from usv_tui.sim import SCENARIOS
@@ -95,6 +95,30 @@ def test_an_image_goes_on_as_the_fold_would_have():
         store.apply(records[half:])
 
     assert facts(kept, kept.last_ns) == facts(fold, fold.last_ns)
+
+
+def test_images_that_a_run_brings_to_its_file_are_folds_of_what_is_before_them(monkeypatch):
+    """So that a session whose writer is killed opens as it stood."""
+    monkeypatch.setattr("usv_tui.session.controller._IMAGE_NS", 2 * 10**9)
+    monkeypatch.setattr("usv_tui.session.image._LEAST_LOOKS", 1)
+    run = VirtualRun("attention", 7.0)
+    run.at(3.0, lambda: run.session.mark("x"))
+    run.run()
+    records, n = run.journal.read(), 0
+
+    for i, record in enumerate(records):
+        if isinstance(record, Image) and record.part == record.parts - 1:
+            n += 1
+            first = i - record.part
+            kept = image.unpacked([part.state for part in records[first : i + 1]])
+            plain = Store()
+            plain.apply(records[:first])
+            if first < len(records) // 2:
+                kept.apply(records[i + 1 :])
+                plain.apply(records[i + 1 :])
+            assert facts(kept, kept.last_ns)[:2] == facts(plain, plain.last_ns)[:2]
+    assert n >= 2
+    assert_one_truth(run)
 
 
 @pytest.mark.parametrize("lots", [1, 7])

@@ -17,10 +17,10 @@ import pytest
 from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS, MS, NS_PER_S
 from usv_tui.model import Reading
-from usv_tui.records import SCHEMA, AnyRecord, End, Mark, Samples, Telemetry, Window
+from usv_tui.records import SCHEMA, AnyRecord, End, Mark, Samples, Telemetry, Window, time_of
 from usv_tui.session import export, image, raw, samples, verdicts
 from usv_tui.session import store as store_module
-from usv_tui.session.journal import Journal
+from usv_tui.session.journal import Journal, Reader
 from usv_tui.session.opened import open_session
 from usv_tui.session.replay import Playhead, ReplaySession
 from usv_tui.session.store import Store
@@ -205,15 +205,13 @@ def test_a_session_opens_from_its_image(tmp_path, monkeypatch):
         assert text(kind, opened.store) == text(kind, plain)
 
 
-@pytest.mark.parametrize("what", ["flip", "cut", "joined", "other version", "torn image"])
+@pytest.mark.parametrize("what", ["flip", "cut", "other version", "torn image"])
 def test_an_image_counts_only_in_a_sound_file_of_the_same_version(tmp_path, monkeypatch, what):
-    """Damage anywhere, a second session behind, or another version: the records are folded."""
+    """Damage before it, or another version: the records are folded."""
     path = with_image(tmp_path / "s.usv", records(4))
     content = bytearray(path.read_bytes())
     if what == "flip":
         content[len(content) // 2] ^= 4
-    elif what == "joined":
-        content = content * 2
     elif what == "cut":
         del content[-3:]
     elif what == "torn image":
@@ -225,8 +223,114 @@ def test_an_image_counts_only_in_a_sound_file_of_the_same_version(tmp_path, monk
         monkeypatch.setattr(image, "program", lambda: "another")
     path.write_bytes(content)
 
-    assert image.restored(path) is None
+    assert image.restored(path)[0] is None
     assert open_session(path).snapshot.rows[0].n_all in (3 * EACH, 4 * EACH)
+
+
+def killed(path, made, behind=1):
+    """A session with images amid, whose writer was killed within a frame."""
+    store, journal = Store(), Journal(path)
+    for i in range(0, len(made) - behind, 12):
+        store.apply(made[i : i + 12])
+        journal.add(made[i : i + 12])
+        journal.flush()
+        if i % 60 == 48:
+            journal.add(image.records_of(store))
+            journal.flush()
+    journal.close()
+    path.write_bytes(path.read_bytes()[:-5])
+    return path
+
+
+def test_a_session_whose_writer_was_killed_opens_from_its_last_image(tmp_path, monkeypatch):
+    """Only what came after it is folded, and the figures are those of a fold of everything."""
+    path = killed(tmp_path / "s.usv", records())
+    plain = Store()
+    plain.apply(r for batch in Reader(path).batches() for r in batch)
+    plain.conclude()
+    folded_again = []
+    apply = Store.apply
+    monkeypatch.setattr(
+        Store, "apply", lambda self, made: apply(self, folded_again.extend(made) or made)
+    )
+
+    opened = open_session(path)
+
+    assert 0 < len(folded_again) < 80
+    assert opened.snapshot == plain.snapshot(plain.last_ns)
+    assert not opened.snapshot.complete
+
+
+def test_what_is_joined_behind_an_image_is_told(tmp_path):
+    """The first session is opened from its image, and the rest is not whole."""
+    path = with_image(tmp_path / "s.usv", records(4))
+    path.write_bytes(path.read_bytes() * 2)
+
+    opened = open_session(path)
+
+    assert opened.snapshot.told[-1].code == "joined sessions"
+    assert not opened.snapshot.complete
+
+
+@pytest.mark.parametrize("piece", [9, 64, 1000])
+@pytest.mark.parametrize("harm", ["none", "flip", "cut", "zeros", "joined"])
+def test_a_file_reads_the_same_in_pieces(tmp_path, monkeypatch, piece, harm):
+    """However little of it is held at once."""
+    content = bytearray(saved(tmp_path / "s.usv", records(3)).read_bytes())
+    if harm == "flip":
+        content[len(content) // 2] ^= 16
+    elif harm == "cut":
+        del content[-7:]
+    elif harm == "zeros":
+        content += bytes(5000)
+    elif harm == "joined":
+        content = content * 2
+    (tmp_path / "s.usv").write_bytes(content)
+    whole = list(Reader(tmp_path / "s.usv").records())
+
+    monkeypatch.setattr("usv_tui.session.journal._PIECE", piece)
+
+    assert list(Reader(tmp_path / "s.usv").records()) == whole
+    assert len(whole) > 20
+
+
+def test_a_long_session_is_shown_before_it_is_folded(tmp_path, monkeypatch):
+    """The screen says how far it is, and comes to what a fold comes to."""
+    made = records(12)
+    path = saved(tmp_path / "s.usv", made)
+    monkeypatch.setattr("usv_tui.session.replay._OPENING_S", 0.0)
+    monkeypatch.setattr("usv_tui.session.replay._LOOK_S", 0.0)
+
+    replay = ReplaySession(path, Playhead(ManualTime(0)))
+
+    assert re.fullmatch(r"reading \d+%", replay.snapshot(0).progress)
+    while replay.pump():
+        pass
+    plain = folded(made)
+    assert replay.snapshot(0).rows == plain.snapshot(plain.last_ns).rows
+    assert "stopped" in replay.snapshot(0).progress
+
+
+@pytest.mark.parametrize("has_images", [True, False])
+def test_seeking_goes_on_from_what_is_kept(tmp_path, monkeypatch, has_images):
+    """To and fro from stops in memory or images in the file: each moment is as the fold had it."""
+    monkeypatch.setattr("usv_tui.session.replay._STOP_S", 0.0)
+    monkeypatch.setattr("usv_tui.session.replay._MOST_STOPS", 4)
+    made = records(30)
+    path = tmp_path / "s.usv"
+    killed(path, made, 0) if has_images else saved(path, made)
+    replay = ReplaySession(path, Playhead(ManualTime(0)))
+    applied = []
+    for way in ("back", "back", "forward", "back", "back", "start", "forward", "forward", "back"):
+        apply = Store.apply
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "apply", lambda s, m, a=apply: a(s, applied.extend(m) or m))
+            replay.seek(way)
+        at_ns = replay.at_ns(0)
+        plain = Store()
+        plain.apply(r for r in made if (time_of(r) or getattr(r, "t0_ns", 0)) <= at_ns)
+        assert replay.snapshot(0).rows == plain.snapshot(at_ns).rows, way
+    assert len(applied) < 6 * len(made)
 
 
 @pytest.mark.parametrize(

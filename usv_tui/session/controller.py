@@ -55,6 +55,8 @@ from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 _FLUSH_NS = NS_PER_S // 2
+_IMAGE_NS = 300 * NS_PER_S
+"""An image of the fold comes into the file at most so often."""
 _SAVE_GATE_NS = NS_PER_S // 4
 """After so long in one window what is new is saved all the same."""
 _ROWS_A_LOOK = 4
@@ -112,6 +114,9 @@ class LiveSession(ShownSession):
         self._watcher: Poller | None = None
         self._watched: deque[AnyRecord] = deque()
         self._flushed_ns = 0
+        self._image_ns = self._time.now_ns()
+        self._image_bytes = 0
+        """When the fold was brought to the file, and what that has taken in all."""
         self._looks = 0
         """How many of the statistics' answers have been acted upon."""
         self._goal_ns = 0
@@ -181,6 +186,8 @@ class LiveSession(ShownSession):
             self._let_rest(self._watcher, now_ns)
             self._tell_watching(self._watcher.state(), now_ns)
         self.save()
+        if self._is_image_due(now_ns):
+            self._keep_image()
         self._look_at_journal()
         told, self._told_faults = self._told_faults, []
         self._take(told)
@@ -234,6 +241,28 @@ class LiveSession(ShownSession):
             self._collect()
         self.journal.flush()
         return True
+
+    def _is_image_due(self, now_ns: int) -> bool:
+        """So that a run which is killed opens soon, too; images are an eighth of a file at most."""
+        return (
+            self.journal is not None
+            and now_ns - self._image_ns > _IMAGE_NS
+            and self.journal.bytes_written >= 8 * self._image_bytes
+            and image.is_worth_it(self.store)
+        )
+
+    def _keep_image(self) -> None:
+        """Bring the fold to the file, where it is of all that is in it."""
+        journal = self.journal
+        with self._collecting, self.faults.around("the image of the session"):
+            if journal is None or self._fresh:
+                return
+            parts = image.records_of(self.store)
+            journal.flush()
+            journal.add(parts)
+            journal.flush()
+            self._image_ns = self._time.now_ns()
+            self._image_bytes += sum(len(part.state) for part in parts)
 
     def keep_saving(self, stop: threading.Event) -> None:
         """Save by a clock of its own, however busy the front end is, until told to stop."""
@@ -514,8 +543,7 @@ class LiveSession(ShownSession):
             self._take([End(self._time.now_ns(), self._as_it_ended(why), complete)])
             if self.journal is not None:
                 if image.is_worth_it(self.store):
-                    with self.faults.around("the image of the session"):
-                        self.journal.add(image.records_of(self.store))
+                    self._keep_image()
                 self.journal.close()
             self._look_at_journal()
         return is_over and gave_back

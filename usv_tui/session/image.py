@@ -1,7 +1,7 @@
-"""The fold at a session's end, kept in its file: a long session is opened without folding it again.
+"""The fold, kept in its file now and then and at its end: so a long session opens soon.
 
 It holds what the fold holds, all but older raw samples, and is used only by the version that wrote
-it and only where all of the file is sound: opened so, a session says what folding it would say.
+it and only where the file before it is sound: opened so, a session says what folding it would say.
 """
 
 import hashlib
@@ -11,14 +11,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from usv_tui.records import AnyRecord, Image
+from usv_tui.records import Image
 from usv_tui.session import journal
 from usv_tui.session.columns import Column
 from usv_tui.session.row_store import MAX_WINDOW, RowStore
@@ -28,6 +28,8 @@ _MOST_STATE = 1 << 28
 _PART_BYTES = 1 << 21
 _TAIL = MAX_WINDOW + MAX_WINDOW // 4
 """Raw samples of a row that are kept: the longest rolling window."""
+_MARK = b"\xa5image"
+"""How such a record begins, behind the head of its array."""
 _LEAST_LOOKS = 120
 _LEAST_SAMPLES = 200_000
 _NOT_KEPT = ("_on_fault", "_spill", "archive")
@@ -62,25 +64,53 @@ def is_worth_it(store: Store) -> bool:
     return store.verdicts.looks > _LEAST_LOOKS or store.samples > _LEAST_SAMPLES
 
 
-def records_of(store: Store) -> list[AnyRecord]:
-    """The image of a fold as records, for the end of its file."""
+def records_of(store: Store) -> list[Image]:
+    """The image of a fold as records, for its file."""
     state = zlib.compress(msgspec.msgpack.encode(_pack(store)), 1)
     parts = [state[i : i + _PART_BYTES] for i in range(0, len(state), _PART_BYTES)]
     return [Image(store.last_ns, program(), i, len(parts), p) for i, p in enumerate(parts)]
 
 
-def restored(path: Path) -> Store | None:
-    """The fold at a session's end; None where it must be made from the records."""
+class Kept(NamedTuple):
+    """An image in a file."""
+
+    end: journal.Span
+    """Its last frame: what follows it is to be folded in."""
+    make: Callable[[], Store | None]
+    """The fold as far as it; None where it cannot be read."""
+
+
+def kept(path: Path) -> Iterator[Kept]:
+    """The images of this version that the sound head of a file holds, the last one first.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     parts: list[bytes] = []
-    for frame in journal.last_frames(path):
-        for record in reversed(frame):
+    end: journal.Span | None = None
+    for span in reversed(journal.frames_beginning_with(path, _MARK)):
+        for record in reversed(journal.records_at(path, span)):
             if not isinstance(record, Image) or record.version != program():
-                return None
-            if parts or record.part == record.parts - 1:
-                parts.append(record.state)
-            if record.part == 0:
-                return unpacked(parts[::-1], path)
-    return None
+                end = None
+                continue
+            if record.part == record.parts - 1:
+                parts, end = [], span
+            parts.append(record.state)
+            if record.part == 0 and end is not None and len(parts) == record.parts:
+                yield Kept(end, partial(unpacked, parts[::-1], path))
+
+
+def restored(path: Path) -> tuple[Store | None, journal.Reader]:
+    """The fold up to the last image in a file, if there is one, and who reads what follows.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    for found in kept(path):
+        store = found.make()
+        if store is not None:
+            return store, journal.Reader(path, after=found.end, last_ns=store.last_ns)
+    return None, journal.Reader(path)
 
 
 def unpacked(parts: Sequence[bytes], path: Path | None = None) -> Store | None:

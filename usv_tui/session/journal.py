@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import platformdirs
@@ -48,6 +48,9 @@ _MOST_WRITTEN = 1 << 22
 """A frame holds at most so many bytes before they are packed, unless one record has more."""
 _MOST_READ = 1 << 25
 """A frame that would unpack to more is damage, or a bomb."""
+
+_PIECE = 1 << 26
+"""So much of a file is held at once, unless a frame is larger."""
 
 _LAST_WORD = 400
 """Room that the notice of a full file takes at most."""
@@ -230,21 +233,32 @@ def _check_magic(path: Path, data: bytes) -> None:
         raise UsageError(f"{path} is not a usv-tui session")
 
 
-class Reader:
-    """Reads a session from where it stopped the last time: a file may still grow."""
+class Span(NamedTuple):
+    """Where a frame lies in its file."""
 
-    def __init__(self, path: Path) -> None:
+    at: int
+    end: int
+
+
+class Reader:
+    """Reads a session from where it stopped the last time: a file may still grow.
+
+    Of the file it holds a piece at a time.
+    """
+
+    def __init__(self, path: Path, *, after: Span | None = None, last_ns: int = 0) -> None:
+        """Begin at the head, or behind a frame up to which the records tell of that time."""
         self._path = path
-        self._at = 0
+        self.at = 0 if after is None else after.end
         """How much of the file has been read: whole frames."""
-        self._last_ns = 0
-        self._has_begun = False
+        self._last_ns = last_ns
+        self._has_begun = after is not None
         self._is_over = False
         """Another session follows in the same file."""
-
-    def more(self) -> list[AnyRecord]:
-        """What is new, as far as it is whole; raises as `read` does."""
-        return [] if self._is_over else list(self.records())
+        self.span = Span(0, 0)
+        """Where the last batch lies; what stands for damage lies nowhere."""
+        self.size = 0
+        """The file's, when it was last looked at."""
 
     def records(self) -> Iterator[AnyRecord]:
         """What is new, one by one; raises as `read` does."""
@@ -253,14 +267,26 @@ class Reader:
 
     def batches(self) -> Iterator[Sequence[AnyRecord]]:
         """What is new, frame by frame; raises as `read` does."""
-        data, base = self._rest()
+        room = _PIECE
+        while not self._is_over:
+            before = self.at
+            data, is_all = self._rest(room)
+            yield from self._whole_in(data, is_all=is_all)
+            if is_all:
+                return
+            room = _PIECE if self.at > before else 2 * room
+
+    def _whole_in(self, data: bytes, *, is_all: bool) -> Iterator[Sequence[AnyRecord]]:
+        base = self.at
         if not base:
             _check_magic(self._path, data)
             if len(data) < len(MAGIC):
                 return
-            self._at = len(MAGIC)
-        while self._at - base < len(data):
-            offset = self._at - base
+            self.at = len(MAGIC)
+        while self.at - base < len(data):
+            offset = self.at - base
+            if offset and not is_all and _runs_out(data, offset):
+                return
             end = _end_of_frame(data, offset)
             found: list[AnyRecord] | str = "its checksum is wrong"
             if data.startswith(MAGIC, offset):
@@ -272,52 +298,92 @@ class Reader:
                 self._is_over = is_next and not isinstance(found, str)
             else:
                 end = _next_frame(data, offset + 1)
+                if not is_all and end == len(data):
+                    return
+            self.span = Span(0, 0)
             if self._is_over:
-                yield [_joined(self._at, len(data) - offset, self._last_ns)]
+                yield [_joined(self.at, self.size - self.at, self._last_ns)]
                 return
             if end is None:
                 return
             if isinstance(found, str):
-                found = [_damage(self._at, end - offset, found, self._last_ns)]
+                found = [_damage(self.at, end - offset, found, self._last_ns)]
+            else:
+                self.span = Span(self.at, base + end)
             self._has_begun = True
-            self._at = base + end
+            self.at = base + end
             self._last_ns = max((time_of(record) for record in found), default=self._last_ns)
             yield found
 
-    def _rest(self) -> tuple[bytes, int]:
-        """The bytes that have not been read, and where they begin."""
+    def _rest(self, room: int) -> tuple[bytes, bool]:
+        """So many bytes that have not been read, and whether these are all."""
         try:
             with _opened(self._path) as file:
-                file.seek(self._at)
-                return file.read(), self._at
+                self.size = os.fstat(file.fileno()).st_size
+                file.seek(self.at)
+                data = file.read(room)
+                return data, not file.read(1)
         except OSError as error:
             raise UsageError(f"cannot read {self._path}: {error.strerror}") from None
 
 
-def last_frames(path: Path) -> Iterator[list[AnyRecord]]:
-    """The frames of a session from the last to the first; none unless every frame is whole.
+def records_at(path: Path, span: Span) -> list[AnyRecord]:
+    """The records of one frame that has been read before.
+
+    Raises:
+        UsageError: it cannot be read any more.
+    """
+    try:
+        with _opened(path) as file:
+            file.seek(span.at)
+            data = file.read(span.end - span.at)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    found = _records(path, data[_FRAME.size :]) if _end_of_frame(data, 0) else "it has changed"
+    if isinstance(found, str):
+        raise UsageError(f"cannot read {path} again: {found}", "was it overwritten?")
+    return found
+
+
+def frames_beginning_with(path: Path, mark: bytes) -> list[Span]:
+    """Of the whole frames at a session's head those whose records begin with these bytes.
 
     Raises:
         UsageError: it cannot be read.
     """
+    found: list[Span] = []
     try:
         with _opened(path) as file:
-            data = file.read()
+            if file.read(len(MAGIC)) != MAGIC:
+                return found
+            while len(head := file.read(_FRAME.size)) == _FRAME.size:
+                length, crc = _FRAME.unpack(head)
+                at = file.tell() - _FRAME.size
+                payload = file.read(min(length, _MOST_READ))
+                if not payload or len(payload) < length or zlib.crc32(payload) != crc:
+                    break
+                if _begins_with(payload, mark):
+                    found.append(Span(at, file.tell()))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    spans: list[tuple[int, int]] = []
-    at = len(MAGIC) if data.startswith(MAGIC) else len(data)
-    while at < len(data):
-        end = _end_of_frame(data, at)
-        if end is None:
-            return
-        spans.append((at + _FRAME.size, end))
-        at = end
-    for start, end in reversed(spans):
-        found = _records(path, data[start:end])
-        if isinstance(found, str):
-            return
-        yield found
+    return found
+
+
+def _begins_with(payload: bytes, mark: bytes) -> bool:
+    """Whether its first record does: behind the heads of two arrays, of one to five bytes each."""
+    try:
+        head = zlib.decompressobj().decompress(payload[:256], len(mark) + 10)
+    except zlib.error:
+        return False
+    return 0 < head.find(mark) <= 10
+
+
+def _runs_out(data: bytes, offset: int) -> bool:
+    """The piece ends within what may be a frame that begins here."""
+    if offset + _FRAME.size > len(data):
+        return True
+    length, _ = _FRAME.unpack_from(data, offset)
+    return bool(offset + _FRAME.size + length > len(data)) and length <= _MOST_READ
 
 
 def _end_of_frame(data: bytes, offset: int) -> int | None:

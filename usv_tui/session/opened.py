@@ -30,11 +30,12 @@ def open_session(path: Path) -> Opened:
     Raises:
         UsageError: it cannot be read, is none, is from a newer version, or holds nothing yet.
     """
-    store = image.restored(path)
+    store, rest = image.restored(path)
     if store is None:
         store = Store()
         store.archive = path.absolute()
-        store.apply(journal.Reader(path).records())
+    for batch in rest.batches():
+        store.apply(batch)
     store.course.is_written = journal.is_written(path)
     if not store.start_ns:
         raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")

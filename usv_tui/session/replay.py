@@ -5,10 +5,13 @@ clock, so that a replay stopped at t shows what the screen showed at t.
 """
 
 import threading
+import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,6 +52,36 @@ _BEFORE_EVENT_NS = NS_PER_S // 10
 """The playhead stops just behind an event, so that it is seen."""
 
 
+_OPENING_S, _LOOK_S = 1.0, 0.15
+"""How long one folds before one shows how far one is: when one goes to a moment, and at a look."""
+_STOP_S = 1.0
+"""After so long a fold is kept from which one can go on …"""
+_MOST_STOPS = 24
+"""… and when there are so many, every other one goes."""
+
+
+class _Frame(NamedTuple):
+    """Some records of the file."""
+
+    span: journal.Span
+    end: int
+    """Where the file goes on."""
+    first_ns: int
+    last_ns: int
+    """When the first and the last of them are due."""
+    records: list[AnyRecord] | None
+    """What stands for damage, which is nowhere in the file."""
+
+
+class _Stop(NamedTuple):
+    """A moment from which the fold can go on."""
+
+    at_ns: int
+    frame: int
+    """The frame that comes next."""
+    make: Callable[[], Store | None]
+
+
 class Playhead:
     """A moment of a session that moves with the time of the day, at a speed, while it plays."""
 
@@ -85,6 +118,8 @@ class ReplaySession(ShownSession):
     ) -> None:
         """Open it at its end, or at its first sample and playing.
 
+        A long one is not folded to its end at once: `pump` goes on with it, and says how far it is.
+
         Args:
             path: the session file.
             playhead: the screen's clock from now on.
@@ -97,47 +132,51 @@ class ReplaySession(ShownSession):
         self.path = path
         self.gate = Gate()
         self.faults = Faults(self._tell_fault)
-        self.store = self._new_store()
         self._playhead = playhead
         self._follows = follow
         self._is_at_edge = follow
-        self._reader = journal.Reader(path)
-        self._records: list[AnyRecord] = []
-        self._times: list[int] = []
-        """When each is due: no earlier than those before it."""
+        self._frames: list[_Frame] = []
+        """Where everything is: made when somebody wants to see what was before the end."""
+        self._stops: list[_Stop] = []
+        """Moments from which the fold can go on, in the order of the file."""
         self._events: list[int] = []
+        self._work_ns = 0
         self._own: list[Chosen] = []
         """What the viewer chose, which is in no file."""
-        self._position = 0
-        self._is_read = True
-        """False while an image of the end stands for the records."""
-        if at_end and not follow and (kept := image.restored(path)) is not None:
-            self.store, self._is_read = kept, False
+        self._is_own = False
+        """Something of the viewer's is in the fold."""
+        self._position = (0, 0)
+        """The frame and the record in it that come next."""
+        self._loaded: tuple[int, list[AnyRecord], list[int]] = (-1, [], [])
+        self._index = journal.Reader(path)
+        self._is_behind = True
+        """The fold has not come to the playhead yet."""
+        self._folding_s = 0.0
+        """For how long it was folded since the last stop."""
+        self._is_tip = at_end or follow
+        """All that is in the file is shown as it is read."""
+        store, self._tip = image.restored(path) if self._is_tip else (None, self._index)
+        self.store = self._new_store() if store is None else self._known(store)
+        if self._is_tip:
+            self._fold(_OPENING_S)
         else:
-            self._read()
-        if self._is_read and not self._records:
+            self._read_all()
+        if not self.store.start_ns and not self._frames:
             raise UsageError(f"{path} holds no session yet", "it was cut before its first frame")
-        playhead.at_ns = self.end_ns if at_end or follow else self._first_ns()
+        playhead.at_ns = self.end_ns if self._is_tip else self._first_ns
         playhead.is_playing = not at_end or follow
-        self._fold()
+        if not self._is_tip:
+            self._fold(_OPENING_S)
 
     @property
     def start_ns(self) -> int:
         """When the session began."""
-        return self._times[0] if self._is_read else self.store.start_ns
+        return self._frames[0].first_ns if self._frames else self.store.start_ns
 
     @property
     def end_ns(self) -> int:
         """The time of the last record that is known."""
-        return self._times[-1] if self._is_read else self.store.last_ns
-
-    def _first_ns(self) -> int:
-        """When rows began to be warmed or measured."""
-        self._read_all()
-        for record in self._records:
-            if isinstance(record, Progress) and record.phase in AT_WORK:
-                return record.at_ns
-        return self.start_ns
+        return self._frames[-1].last_ns if self._frames else self.store.last_ns
 
     # -- reading and folding
 
@@ -146,60 +185,148 @@ class ReplaySession(ShownSession):
         store.archive = self.path
         return store
 
-    def _read(self) -> bool:
-        fresh = self._reader.more()
-        for record in fresh:
-            last_ns = self._times[-1] if self._times else 0
-            due_ns = max(last_ns, time_of(record) or getattr(record, "t0_ns", 0) or last_ns)
-            self._records.append(record)
-            self._times.append(due_ns)
-            is_told = isinstance(record, Noted) and record.notice.level in ("warn", "error")
-            if is_told or isinstance(record, _EVENTS):
-                self._events.append(due_ns)
-        return bool(fresh)
+    def _known(self, store: Store) -> Store:
+        store.on_fault(self.faults.note)
+        return store
 
-    def _read_all(self) -> None:
-        """The records that an image stood for: one wants to see what was before the end."""
-        if not self._is_read:
-            self._read()
-            self._is_read, self._position = True, len(self._records)
-
-    def _fold(self) -> bool:
-        upto = bisect_right(self._times, self._playhead.at_ns)
-        if upto <= self._position:
-            return False
-        self.store.apply(self._records[self._position : upto])
-        self._position = upto
-        if self._is_over and not self._follows:
-            self.store.conclude()
-        return True
+    def _read(self) -> None:
+        """What is new in the file, by where it is."""
+        for batch in self._index.batches():
+            before_ns = self._frames[-1].last_ns if self._frames else 0
+            times = _due(batch, before_ns)
+            if not times:
+                continue
+            kept = None if self._index.span.end else list(batch)
+            self._frames.append(_Frame(self._index.span, self._index.at, times[0], times[-1], kept))
+            for record, due_ns in zip(batch, times, strict=True):
+                is_told = isinstance(record, Noted) and record.notice.level in ("warn", "error")
+                if is_told or isinstance(record, _EVENTS):
+                    self._events.append(due_ns)
+                if isinstance(record, Progress) and record.phase in AT_WORK:
+                    self._work_ns = self._work_ns or record.at_ns
 
     @property
-    def _is_over(self) -> bool:
-        return self._position == len(self._records)
+    def _first_ns(self) -> int:
+        """When rows began to be warmed or measured."""
+        return self._work_ns or self.start_ns
+
+    def _read_all(self) -> None:
+        """One wants to see what was before the end: from now on the playhead says what is shown."""
+        if self._frames:
+            return
+        self._read()
+        if self._is_tip:
+            self._is_tip = False
+            ends = [frame.end for frame in self._frames]
+            for found in reversed(list(image.kept(self.path))):
+                after = bisect_right(ends, found.end.end)
+                if after and ends[after - 1] == found.end.end:
+                    self._stops.append(_Stop(self._frames[after - 1].last_ns, after, found.make))
+            # All of the file that was shown is behind; what the tip has not read comes again.
+            self._position = (bisect_right(ends, self._tip.at), 0)
+
+    def _fold(self, budget_s: float) -> bool:
+        """Fold what is due, for about so long; true when there was something."""
+        begin_s = time.perf_counter()
+        way = self._fold_tip if self._is_tip else self._fold_frames
+        was_over = self.store.last_ns, self._position
+        self._is_behind = True
+        for _ in way():
+            spent_s = time.perf_counter() - begin_s
+            if spent_s > budget_s:
+                break
+        else:
+            self._is_behind = False
+            if not self._follows and (self._is_tip or self._position[0] == len(self._frames)):
+                self.store.conclude()
+        self._folding_s += time.perf_counter() - begin_s
+        return was_over != (self.store.last_ns, self._position)
+
+    def _fold_tip(self) -> Iterator[None]:
+        for batch in self._tip.batches():
+            self.store.apply(batch)
+            yield
+
+    def _fold_frames(self) -> Iterator[None]:
+        index, first = self._position
+        while index < len(self._frames) and self._frames[index].first_ns <= self._playhead.at_ns:
+            records, times = self._load(index)
+            upto = bisect_right(times, self._playhead.at_ns)
+            self.store.apply(records[first:upto])
+            if upto < len(records):
+                self._position = (index, max(upto, first))
+                return
+            index, first = index + 1, 0
+            self._position = (index, 0)
+            yield
+            self._keep_stop(index)
+
+    def _load(self, index: int) -> tuple[list[AnyRecord], list[int]]:
+        if self._loaded[0] != index:
+            frame = self._frames[index]
+            records = frame.records or journal.records_at(self.path, frame.span)
+            before_ns = self._frames[index - 1].last_ns if index else 0
+            self._loaded = (index, records, _due(records, before_ns))
+        return self._loaded[1:]
+
+    def _keep_stop(self, index: int) -> None:
+        """So that going back is quick, too: the fold as it is here, in bounded memory."""
+        last = self._stops[-1].frame if self._stops else 0
+        if self._folding_s < _STOP_S or index <= last or self._is_own:
+            return
+        self._folding_s = 0.0
+        parts = [record.state for record in image.records_of(self.store)]
+        at_ns = self._frames[index - 1].last_ns
+        self._stops.append(_Stop(at_ns, index, partial(image.unpacked, parts, self.path)))
+        if len(self._stops) > _MOST_STOPS:
+            del self._stops[1::2]
 
     def pump(self) -> bool:
         """Move the playhead and fold in what it has passed."""
-        if self._follows:
+        head = self._playhead
+        if self._frames and self._follows:
             self._read()
-        self._playhead.move()
+        at_ns = head.at_ns
+        head.move()
+        if self._is_behind:
+            head.at_ns = at_ns
+        if self._is_tip:
+            has_news = self._fold(_LOOK_S)
+            head.at_ns = max(head.at_ns, self.end_ns) if self._is_at_edge else self.end_ns
+            head.is_playing = head.is_playing and self._is_at_edge
+            if has_news and not self._is_behind:
+                self._tell_own()
+            return has_news
         if self._is_at_edge:
-            self._playhead.at_ns = max(self._playhead.at_ns, self.end_ns)
-        elif self._playhead.at_ns >= self.end_ns:
-            self._playhead.at_ns = self.end_ns
-            self._playhead.is_playing = False
-        return self._fold()
+            head.at_ns = max(head.at_ns, self.end_ns)
+        elif head.at_ns >= self.end_ns:
+            head.at_ns = self.end_ns
+            head.is_playing = False
+        return self._fold(_LOOK_S)
 
     def _go_to(self, at_ns: int) -> None:
         self._read_all()
         at_ns = min(max(at_ns, self.start_ns), self.end_ns)
         self._is_at_edge = self._follows and at_ns == self.end_ns
-        if at_ns < self._playhead.at_ns:
-            self.store = self._new_store()
-            self._position = 0
+        is_back = at_ns < self._playhead.at_ns
+        self._start_from(at_ns, 0 if is_back else self._position[0] + 1)
         self._playhead.at_ns = at_ns
-        self._fold()
+        self._fold(_OPENING_S)
+        self._tell_own()
+
+    def _start_from(self, at_ns: int, least: int) -> None:
+        """Fold on from the last stop before a moment, or from the beginning when that is back."""
+        for stop in reversed(self._stops):
+            if stop.at_ns <= at_ns and stop.frame >= least and (found := stop.make()) is not None:
+                self.store, self._position = self._known(found), (stop.frame, 0)
+                self._is_own = False
+                return
+        if not least:
+            self.store, self._position, self._is_own = self._new_store(), (0, 0), False
+
+    def _tell_own(self) -> None:
         self.store.apply([_at(record, self.store.last_ns) for record in self._own])
+        self._is_own = self._is_own or bool(self._own)
 
     def at_ns(self, now_ns: int) -> int:  # noqa: ARG002  the playhead is the clock
         """The playhead, wherever it was a moment ago."""
@@ -212,6 +339,10 @@ class ReplaySession(ShownSession):
     def _where(self) -> str:
         head = self._playhead
         at_s, all_s = ((t - self.start_ns) / 1e9 for t in (head.at_ns, self.end_ns))
+        if self._is_behind and self._is_tip:
+            return f"reading {self._tip.at / max(1, self._tip.size):.0%}"
+        if self._is_behind:
+            return f"reading {self._position[0] / max(1, len(self._frames)):.0%}"
         if self._is_at_edge:
             return "watching"
         state = f"{head.speed:g}x" if head.is_playing else "stopped"
@@ -224,9 +355,11 @@ class ReplaySession(ShownSession):
         head = self._playhead
         head.move()
         if self._is_at_edge:
+            self._read_all()
             self._is_at_edge, head.is_playing = False, False
         elif not head.is_playing and head.at_ns >= self.end_ns and not self._follows:
-            self._go_to(self._first_ns())
+            self._read_all()
+            self._go_to(self._first_ns)
             head.is_playing = True
         else:
             head.is_playing = not head.is_playing
@@ -249,10 +382,12 @@ class ReplaySession(ShownSession):
 
     def mark(self, label: str) -> None:
         """For this view only, until one goes back."""
+        self._is_own = True
         self.store.apply([Mark(self._playhead.at_ns, label)])
 
     def _choose(self, record: Chosen) -> None:
         self._own = [r for r in self._own if type(r) is not type(record)] + [record]
+        self._is_own = True
         self.store.apply([record])
 
     def seek(self, action: str) -> str:
@@ -291,6 +426,15 @@ class ReplaySession(ShownSession):
         self.store.apply(
             [Noted(Notice(code="own fault", at_ns=at_ns, level="error", evidence=evidence))]
         )
+
+
+def _due(records: Sequence[AnyRecord], last_ns: int) -> list[int]:
+    """When each is due: no earlier than those before it."""
+    times: list[int] = []
+    for record in records:
+        last_ns = max(last_ns, time_of(record) or getattr(record, "t0_ns", 0) or last_ns)
+        times.append(last_ns)
+    return times
 
 
 def _at(record: Chosen, at_ns: int) -> Chosen:

@@ -169,6 +169,10 @@ class Store:
         self.reasons = Reasons()
         self.lane = Lane()
 
+    def on_fault(self, tell: Callable[[str, Exception], object]) -> None:
+        """Whom to tell of errors of ours in the statistics."""
+        self._on_fault = tell
+
     # -- records in
 
     def apply(self, records: Iterable[AnyRecord]) -> None:
