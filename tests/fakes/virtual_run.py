@@ -32,11 +32,12 @@ PUMP_NS = NS_PER_S // 5
 class KeptJournal:
     """What a file would hold, in memory."""
 
+    bytes_written = 0
+
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.path = None
         self.failure = self.full = ""
-        self.bytes_written = 0
         self.path = None
         """No file: nothing can be read back from it."""
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.fakes.virtual_run import VirtualRun, facts
+from tests.fakes.virtual_run import KeptJournal, VirtualRun, facts
 from usv_tui.records import Command, Image
 from usv_tui.session import image
 from usv_tui.session.store import Store
@@ -99,7 +99,9 @@ def test_an_image_goes_on_as_the_fold_would_have():
 
 def test_images_that_a_run_brings_to_its_file_are_folds_of_what_is_before_them(monkeypatch):
     """So that a session whose writer is killed opens as it stood."""
-    monkeypatch.setattr("usv_tui.session.controller._IMAGE_NS", 2 * 10**9)
+    monkeypatch.setattr("usv_tui.session.controller.IMAGE_NS", 2 * 10**9)
+    monkeypatch.setattr("usv_tui.session.controller.IMAGE_BYTES", 0)
+    monkeypatch.setattr(KeptJournal, "bytes_written", 1 << 40, raising=False)
     monkeypatch.setattr("usv_tui.session.image._LEAST_LOOKS", 1)
     run = VirtualRun("attention", 7.0)
     run.at(3.0, lambda: run.session.mark("x"))

@@ -55,7 +55,9 @@ from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 _FLUSH_NS = NS_PER_S // 2
-_IMAGE_NS = 300 * NS_PER_S
+IMAGE_BYTES = 1 << 22
+"""About what one takes."""
+IMAGE_NS = 300 * NS_PER_S
 """An image of the fold comes into the file at most so often."""
 _SAVE_GATE_NS = NS_PER_S // 4
 """After so long in one window what is new is saved all the same."""
@@ -246,8 +248,8 @@ class LiveSession(ShownSession):
         """So that a run which is killed opens soon, too; images are an eighth of a file at most."""
         return (
             self.journal is not None
-            and now_ns - self._image_ns > _IMAGE_NS
-            and self.journal.bytes_written >= 8 * self._image_bytes
+            and now_ns - self._image_ns > IMAGE_NS
+            and self.journal.bytes_written >= 8 * (self._image_bytes + IMAGE_BYTES)
             and image.is_worth_it(self.store)
         )
 
