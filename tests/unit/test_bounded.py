@@ -314,6 +314,7 @@ def test_a_long_session_is_shown_before_it_is_folded(tmp_path, monkeypatch):
 @pytest.mark.parametrize("has_images", [True, False])
 def test_seeking_goes_on_from_what_is_kept(tmp_path, monkeypatch, has_images):
     """To and fro from stops in memory or images in the file: each moment is as the fold had it."""
+    monkeypatch.setattr("usv_tui.session.replay._OPENING_S", 60.0)
     monkeypatch.setattr("usv_tui.session.replay._STOP_S", 0.0)
     monkeypatch.setattr("usv_tui.session.replay._MOST_STOPS", 4)
     made = records(30)

@@ -78,6 +78,19 @@ def test_what_is_no_session_costs_nobody_its_line(keep, tmp_path, capsys):
     assert "good.usv" in out
 
 
+@pytest.mark.parametrize("argv", [["history"], ["show"], ["export"], ["compare"]])
+def test_a_link_to_itself_is_one_line(tmp_path, capsys, argv):
+    """It is no folder, no session, and not missing either."""
+    loop = tmp_path / "loop.usv"
+    loop.symlink_to(loop)
+
+    assert main([*argv, str(loop), *([str(loop)] if argv == ["compare"] else [])]) == 2
+
+    told = capsys.readouterr().err.strip()
+    assert "Too many levels of symbolic links" in told
+    assert "\n" not in told
+
+
 def test_only_the_newest_are_opened(keep, tmp_path, capsys):
     """And how many more there are is said."""
     for day in range(3):

@@ -427,7 +427,10 @@ def test_a_newer_schema_is_refused_with_the_way_out(path):
     newer = msgspec.structs.replace(fake.start(), schema=SCHEMA + 1)
     write(path, [newer])
 
-    with pytest.raises(UsageError, match=rf"schema {SCHEMA + 1} .*up to {SCHEMA}: update usv-tui"):
+    with pytest.raises(
+        UsageError,
+        match=rf"schema {SCHEMA + 1}, by a newer usv-tui than .*up to {SCHEMA}: update usv-tui",
+    ):
         list(read(path))
 
 

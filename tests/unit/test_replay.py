@@ -53,6 +53,13 @@ def records():
 RECORDS = records()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """However slow the machine is, a fold comes to its end at once."""
+    monkeypatch.setattr("usv_tui.session.replay._OPENING_S", 60.0)
+    monkeypatch.setattr("usv_tui.session.replay._LOOK_S", 60.0)
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     """The session as a file."""

@@ -1,6 +1,7 @@
 """A run from its arguments: what is checked before anything heavy is imported."""
 
 import argparse
+import os
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ def simulate(args: argparse.Namespace, card: str, scenario: str) -> int:
 def check_file(name: str) -> None:
     """What can be told of a benchmark file without running it."""
     path = Path(name)
-    if not name or not path.exists():
+    if not name or not os.path.lexists(path):
         raise SuiteError(f"{name or repr(name)}: no such file", _meant(path, name))
     if path.is_dir():
         raise SuiteError(f"{name} is a directory", "give one of its Python files")

@@ -1,6 +1,7 @@
 """`usv-tui [open] FILE.usv`, `show`, `replay` and `watch`: the screen over a saved session."""
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace, verb: str, without_screen: Callable[[str], int
     from usv_tui.session import journal
 
     path = Path(args.session)
-    if not path.exists():
+    if not os.path.lexists(path):
         raise UsageError(f"{path}: no such file", _meant(path))
     journal.check(path)
     why = why_no_screen()

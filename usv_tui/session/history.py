@@ -1,5 +1,6 @@
 """The sessions that are kept: which there are, what they say, and which are old."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -64,7 +65,7 @@ def kept_in(folder: Path) -> list[Kept]:
         UsageError: there is no such folder, or it cannot be read.
     """
     found = []
-    is_ours = folder.resolve() == journal.sessions_dir().resolve()
+    is_ours = os.path.realpath(folder) == os.path.realpath(journal.sessions_dir())
     for path in sessions_in(folder):
         log = path.with_suffix(".log")
         with suppress(FileNotFoundError):  # pruned meanwhile

@@ -166,6 +166,9 @@ REPLAY: tuple[Key, ...] = (
 )
 """Keys of the main screen over a saved session, before the others."""
 
+SAVED = (*REPLAY, *(key for key in LIVE if key.action not in MEASURING))
+"""All keys of the main screen over a saved session."""
+
 PAGE: tuple[Key, ...] = (
     Key(("j", "down"), "line_down", "scroll", "One line down.", "j/k", rank=2),
     Key(("k", "up"), "line_up", "", "One line up."),

@@ -8,7 +8,7 @@ from usv_tui.model import RowState
 from usv_tui.report.columns import COLUMNS
 from usv_tui.report.wording.codes import badge_words
 from usv_tui.session.snapshot import RowView
-from usv_tui.tui.keys import LIVE, REPLAY
+from usv_tui.tui.keys import LIVE, REPLAY, SAVED
 from usv_tui.tui.screens.page import Paragraph, pairs
 from usv_tui.tui.view import Scene
 
@@ -34,7 +34,8 @@ def write(scene: Scene, width: int) -> Sequence[Paragraph]:
     look = scene.look
     out = _of_this_run(scene, width)
     out.append(("Keys", look.strong))
-    out += pairs(scene, [(key.display, key.help) for key in (*LIVE, *REPLAY) if key.help], width)
+    shown = SAVED if scene.is_replay else (*LIVE, *REPLAY)
+    out += pairs(scene, [(key.display, key.help) for key in shown if key.help], width)
     columns = [(column.heading, column.help) for column in COLUMNS]
     badges = [(b, f"{badge_words(b)}.") for b in dict.fromkeys(BADGES.values())]
     for title, terms in (

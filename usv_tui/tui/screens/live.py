@@ -4,7 +4,7 @@ from textual.strip import Strip
 
 from usv_tui.model import is_usable
 from usv_tui.tui import text
-from usv_tui.tui.keys import LIVE, MEASURING, REPLAY, RUNNING, Key
+from usv_tui.tui.keys import LIVE, RUNNING, SAVED, Key
 from usv_tui.tui.layout import Contents, Layout, arrange
 from usv_tui.tui.view import PANES, Scene, TimeAxis
 from usv_tui.tui.widgets import bar, chart, lane, noise, pivot, setup, sizes, spread, sweep
@@ -181,7 +181,7 @@ class LiveScreen:
             if scene.is_over:
                 shown = [key for key in shown if key.action not in RUNNING]
             if scene.is_replay:
-                shown = [*REPLAY, *(key for key in LIVE if key.action not in MEASURING)]
+                shown = list(SAVED)
             self.footer_keys = tuple(shown)
             self._keys = (kind, bar.footer(shown, look, width))
         return self._keys[1]
