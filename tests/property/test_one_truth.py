@@ -142,12 +142,13 @@ def test_it_does_not_matter_in_what_lots_records_come(lots):
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
 @given(
+    st.sampled_from(sorted(SCENARIOS)),
     st.lists(st.tuples(st.floats(0.2, 6.0), st.sampled_from(sorted(DEEDS))), max_size=9),
     st.lists(st.floats(0.5, 6.5), max_size=2),
 )
-def test_whatever_a_user_does_is_in_the_file(script, moments):
-    """Random keys at random moments: live, exported and folded agree all the same."""
-    run = VirtualRun("attention", 7.0)
+def test_whatever_a_user_does_is_in_the_file(scenario, script, moments):
+    """Random keys at random moments of any scenario: live, exported and folded agree."""
+    run = VirtualRun(scenario, 7.0)
     for seconds, deed in script:
         run.at(seconds, lambda deed=deed: DEEDS[deed](run))
     run.at(6.6, lambda: run.session.is_paused and run.session.toggle_pause())

@@ -429,7 +429,7 @@ def test_a_newer_schema_is_refused_with_the_way_out(path):
 
     with pytest.raises(
         UsageError,
-        match=rf"schema {SCHEMA + 1}, by a newer usv-tui than .*up to {SCHEMA}: update usv-tui",
+        match=rf"schema {SCHEMA + 1}, by a newer usv-tui .*up to {SCHEMA}: update usv-tui",
     ):
         list(read(path))
 

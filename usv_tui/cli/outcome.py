@@ -83,7 +83,8 @@ class Outcome:
                 say(f"usv-tui: {error}")
                 code = code or int(error.exit_code)
             except Exception as error:  # noqa: BLE001  the other results can still be had
-                code = code or self._say_no_result(error, kind)
+                failed = self._say_no_result(error, kind)
+                code = code or failed
         return code
 
     def _give(

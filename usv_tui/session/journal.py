@@ -24,7 +24,6 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 import platformdirs
 
-from usv_tui import __version__
 from usv_tui.descriptors import Identity, out_of_the_way
 from usv_tui.errors import UsageError
 from usv_tui.model import Notice
@@ -462,7 +461,7 @@ def _start_schema(raw: bytes) -> int:
 def _refuse_future(path: Path, schema: int) -> None:
     if schema > SCHEMA:
         raise UsageError(
-            f"{path} was written with schema {schema}, by a newer usv-tui than {__version__}",
+            f"{path} was written with schema {schema}, by a newer usv-tui",
             f"this version reads up to {SCHEMA}: update usv-tui",
         )
 

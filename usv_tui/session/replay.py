@@ -52,7 +52,7 @@ _BEFORE_EVENT_NS = NS_PER_S // 10
 """The playhead stops just behind an event, so that it is seen."""
 
 
-_OPENING_S, _LOOK_S = 1.3, 0.15
+_OPENING_S, _LOOK_S = 1.0, 0.15
 """How long one folds before one shows how far one is: when one goes to a moment, and at a look."""
 _STOP_S = 1.0
 """After so long a fold is kept from which one can go on …"""
