@@ -12,6 +12,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from usv_tui.codes import Code
+
 Ns = Annotated[int, msgspec.Meta(ge=-(1 << 60), le=1 << 60)]
 """Nanoseconds of 36 years at most: a few of them still add up within 64 bits."""
 Index = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
@@ -532,7 +534,7 @@ WITHDRAWN = "withdrawn"
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """Something a user should know, as a code and its evidence; wording is made at the edge."""
 
-    code: str
+    code: Code
     at_ns: Ns
     bench: Index | None = None
     level: str = "info"

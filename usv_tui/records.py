@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from usv_tui.codes import Code
 from usv_tui.model import (
     Advice,
     BenchInfo,
@@ -497,7 +498,7 @@ def not_kept(record: AnyRecord, why: str) -> Noted:
     evidence = {"kind": type(record).__name__, "reason": why.encode("utf-8", "replace").decode()}
     at_ns = time_of(record)
     at_ns = at_ns if abs(at_ns) <= 1 << 60 else 0
-    return Noted(Notice(code="not kept", at_ns=at_ns, level="error", evidence=evidence))
+    return Noted(Notice(code=Code.NOT_KEPT, at_ns=at_ns, level="error", evidence=evidence))
 
 
 def time_of(record: AnyRecord) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from usv_tui.codes import Code
 from usv_tui.model import BenchInfo, Notice, Reading, RunConfig, TimerInfo
 from usv_tui.records import (
     SCHEMA,
@@ -82,7 +83,9 @@ def phase(name: str, at_ns: int = BEGIN_NS, detail: str = "") -> Progress:
 
 def note(code: str, bench: int | None = None, level: str = "warn", **evidence: Any) -> Noted:
     """Self-diagnosis."""
-    return Noted(Notice(code=code, at_ns=BEGIN_NS, bench=bench, level=level, evidence=evidence))
+    return Noted(
+        Notice(code=Code(code), at_ns=BEGIN_NS, bench=bench, level=level, evidence=evidence)
+    )
 
 
 def mark(label: str, at_ns: int = BEGIN_NS, bench: int | None = None) -> Mark:

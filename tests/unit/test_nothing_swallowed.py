@@ -6,13 +6,14 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import usv_tui
 from tests.fakes import session as fake
 from tests.fakes.session import BEGIN_NS
 from usv_tui.cli import headless
-from usv_tui.diagnosis.vocabulary import BADGES
+from usv_tui.codes import Code
 from usv_tui.model import ClockState, Notice
 from usv_tui.records import BenchError, Clocks, Fault, Noted
 from usv_tui.report import table
@@ -23,45 +24,7 @@ from usv_tui.vendor.processes import describe, words
 
 ROOT = Path(usv_tui.__file__).parent
 LEVELS = ("warn", "error")
-
-
-def _forwarders(tree):
-    """Functions of a module that pass a code of their own arguments on to a notice."""
-    found = set()
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        names = {argument.arg for argument in function.args.args}
-        for call in ast.walk(function):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Notice":
-                codes = [k.value for k in call.keywords if k.arg == "code"]
-                if any(isinstance(code, ast.Name) and code.id in names for code in codes):
-                    found.add(function.name)
-    return found
-
-
-def _codes_in_sources():
-    """Every code that the program's own text gives to a notice, with the place."""
-    codes = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        makers = _forwarders(tree) | {"Notice", "finding"}
-        for call in ast.walk(tree):
-            if not isinstance(call, ast.Call):
-                continue
-            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-            if name not in makers:
-                continue
-            given = call.args[:1] + [k.value for k in call.keywords if k.arg == "code"]
-            for value in given:
-                for part in ast.walk(value):
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                        codes[part.value] = f"{path.name}:{call.lineno}"
-    return codes
-
-
-USED = _codes_in_sources()
-ALL = sorted({*USED, *CODES, *BADGES})
+ALL = sorted(Code)
 
 
 def told(*records):
@@ -78,15 +41,36 @@ def told(*records):
     return out.getvalue()[before:], table.render(snapshot), data["notices"]
 
 
-def test_the_sources_are_read_for_codes():
-    """The enumeration finds codes of each kind of place that makes them."""
-    assert {"device lost", "lock refused", "stuck", "launch blocking", "shared device"} <= set(USED)
-
-
-@pytest.mark.parametrize("code", sorted(USED))
-def test_every_code_that_is_used_has_words(code):
+def test_every_code_has_words():
     """A code without a sentence would be told as a bare word."""
-    assert code in CODES, f"{USED[code]} gives a notice the code {code!r}: word it"
+    assert set(CODES) == set(Code)
+
+
+def test_every_code_is_given_to_a_notice():
+    """A code that no part of the program says is taken away, with its words."""
+    tables = ("vocabulary.py", "notices.py", "findings.py")
+    sources = [path for path in ROOT.rglob("*.py") if path.name not in tables]
+    said = {
+        node.attr
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "Code"
+    }
+
+    assert set(Code.__members__) == said
+
+
+def test_a_code_of_another_version_is_kept_as_it_is():
+    """A session's file opens although this version does not know all that it says."""
+    known, foreign = Code("two modes"), Code("a code to come")
+    notice = Notice(code=foreign, at_ns=1, evidence={"n": 3})
+
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(notice), type=Notice)
+
+    assert known is Code.TWO_MODES
+    assert (again, again.code) == (notice, "a code to come")
+    assert sentence(again) == "a code to come: n 3"
+    assert foreign not in set(Code)
 
 
 @pytest.mark.parametrize("level", LEVELS)

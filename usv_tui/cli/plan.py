@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from usv_tui import descriptors
 from usv_tui.cli.outcome import Outcome, leave_at_once
 from usv_tui.cli.voice import say
+from usv_tui.codes import Code
 from usv_tui.errors import UsageError
 
 _LATE = (
@@ -190,9 +191,9 @@ class Plan:
         if self._target is not None:
             session.goal = goal.Goal(self._target, args.max_time)
         if simulation is not None:
-            session.tell("look for", simulation.look_for)
+            session.tell(Code.LOOK_FOR, simulation.look_for)
         if self._save_note:
-            session.tell("not saved", self._save_note, "warn")
+            session.tell(Code.NOT_SAVED, self._save_note, "warn")
         if session.desk is not None:
             session.desk.on_wait = self._tell_wait
         if self._board is not None:

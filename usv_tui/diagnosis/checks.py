@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.roofline import Roofline, faster_than_roofline
 from usv_tui.diagnosis.series import time_falls, works_in_turns
 from usv_tui.diagnosis.vocabulary import Finding, finding
@@ -123,8 +124,8 @@ def diagnose(evidence: RowEvidence) -> list[Finding]:
 def _lasting(row: RowEvidence) -> list[Finding]:
     """What a row is, as far as either half of its windows shows it too."""
     found = [f for f in (check(row) for check in LASTING.values()) if f is not None]
-    if any(f.code == "host only" for f in found):  # which explains why they are so short
-        found = [f for f in found if f.code not in ("below timer floor", "cached result")]
+    if any(f.code == Code.HOST_ONLY for f in found):  # which explains why they are so short
+        found = [f for f in found if f.code not in (Code.BELOW_TIMER_FLOOR, Code.CACHED_RESULT)]
     middle = row.window_ns.size // 2
     halves = [row.only(slice(None, middle)), row.only(slice(middle, None))]
     for code in [f.code for f in found]:
@@ -152,16 +153,16 @@ def _roof(row: RowEvidence) -> Finding | None:
 
 Check = Callable[[RowEvidence], Finding | None]
 LASTING: Mapping[str, Check] = {
-    "CPU-bound": lambda r: cpu_bound(r) if r.is_async else None,
-    "host only": lambda r: nothing_in_stream(r),  # noqa: PLW0108  it is defined below
-    "below timer floor": lambda r: below_floor(r.window_ns, r.inner, r.floor_ns),
-    "two modes": lambda r: two_modes(r.modes),
-    "cached result": lambda r: cached_result(r.window_ns, r.floor_ns),
-    "faster than roofline": _roof,
-    "works in turns": lambda r: works_in_turns(r.window_ns / r.inner),
+    Code.CPU_BOUND: lambda r: cpu_bound(r) if r.is_async else None,
+    Code.HOST_ONLY: lambda r: nothing_in_stream(r),  # noqa: PLW0108  it is defined below
+    Code.BELOW_TIMER_FLOOR: lambda r: below_floor(r.window_ns, r.inner, r.floor_ns),
+    Code.TWO_MODES: lambda r: two_modes(r.modes),
+    Code.CACHED_RESULT: lambda r: cached_result(r.window_ns, r.floor_ns),
+    Code.FASTER_THAN_ROOFLINE: _roof,
+    Code.WORKS_IN_TURNS: lambda r: works_in_turns(r.window_ns / r.inner),
 }
 """Checks of what a row is, and not of what happened to it once: they can end, too."""
-IS_LASTING = frozenset((*LASTING, "fits in cache"))
+IS_LASTING = frozenset((*LASTING, Code.FITS_IN_CACHE))
 
 
 def not_warmed_up(per_call: FloatArray) -> Finding | None:
@@ -185,7 +186,7 @@ def not_warmed_up(per_call: FloatArray) -> Finding | None:
     error = 1.2533 * spread * math.sqrt(tau / head + tau / rest.size)
     if abs(difference) < max(_HEAD_DIFFERENCE, _HEAD_Z * error, 2 * wander):
         return None
-    return finding("not warmed up", difference=difference, windows=head, z=difference / error)
+    return finding(Code.NOT_WARMED_UP, difference=difference, windows=head, z=difference / error)
 
 
 def compiling_inside(window_ns: IntArray, host_ns: IntArray, flags: IntArray) -> Finding | None:
@@ -196,7 +197,7 @@ def compiling_inside(window_ns: IntArray, host_ns: IntArray, flags: IntArray) ->
         return None
     longest = max(late, key=lambda i: int(window_ns[i]))
     return finding(
-        "compiling inside", windows=len(late), at=longest, longest_ns=int(window_ns[longest])
+        Code.COMPILING_INSIDE, windows=len(late), at=longest, longest_ns=int(window_ns[longest])
     )
 
 
@@ -212,7 +213,7 @@ def cpu_bound(row: RowEvidence) -> Finding | None:
     if share < STARVED_SHARE or host < 0.1 * window:
         return None
     return finding(
-        "CPU-bound",
+        Code.CPU_BOUND,
         starved_share=share,
         host_ns=round(host),
         window_ns=round(window),
@@ -226,7 +227,7 @@ def below_floor(window_ns: IntArray, inner: IntArray, floor_ns: int | None) -> F
     if not floor_ns or window >= _FLOOR_FACTOR * floor_ns:
         return None
     return finding(
-        "below timer floor",
+        Code.BELOW_TIMER_FLOOR,
         window_ns=round(window),
         floor_ns=floor_ns,
         inner=int(np.median(inner)),
@@ -243,7 +244,7 @@ def is_host_only(host_ns: float, window_ns: float, floor_ns: float) -> bool:
 def host_only(host_ns: float, window_ns: float, floor_ns: float) -> Finding:
     """The row's time is the host's: the device gets nothing to do that could be told from none."""
     return finding(
-        "host only", host_ns=round(host_ns), window_ns=round(window_ns), floor_ns=round(floor_ns)
+        Code.HOST_ONLY, host_ns=round(host_ns), window_ns=round(window_ns), floor_ns=round(floor_ns)
     )
 
 
@@ -264,7 +265,7 @@ def stalling(row: RowEvidence) -> Finding | None:
     if not spikes.size:
         return None
     return finding(
-        "stalls",
+        Code.STALLS,
         count=int(spikes.size) if row.n_stalls is None else row.n_stalls,
         share=float(spikes.size / row.window_ns.size),
         longest_ns=int(row.window_ns[spikes].max()),
@@ -276,7 +277,7 @@ def two_modes(modes: Modes | None) -> Finding | None:
     if modes is None:
         return None
     return finding(
-        "two modes",
+        Code.TWO_MODES,
         low_ns=modes.low * NS_PER_S,
         high_ns=modes.high * NS_PER_S,
         share_high=modes.share_high,
@@ -290,7 +291,7 @@ def cached_result(window_ns: IntArray, floor_ns: int | None) -> Finding | None:
     if signs is None:
         return None
     return finding(
-        "cached result", share_at_floor=signs.share_at_floor, first_ratio=signs.first_ratio
+        Code.CACHED_RESULT, share_at_floor=signs.share_at_floor, first_ratio=signs.first_ratio
     )
 
 
@@ -302,10 +303,10 @@ def cold_that_is_warm(
 ) -> Finding | None:
     """Cold was asked for, but most calls find what the one before left, or the flush is small."""
     if inner > 1 and not is_cold_each:
-        return finding("cold that is warm", reason=f"1 of {inner} calls is flushed", inner=inner)
+        return finding(Code.COLD_THAT_IS_WARM, reason=f"1 of {inner} calls is flushed", inner=inner)
     if cache_bytes is not None and flush_bytes < cache_bytes:
         return finding(
-            "cold that is warm",
+            Code.COLD_THAT_IS_WARM,
             reason="the flush is smaller than the cache",
             flush_bytes=flush_bytes,
             cache_bytes=cache_bytes,
@@ -317,7 +318,7 @@ def fits_in_cache(rotated_bytes: int | None, cache_bytes: int | None) -> Finding
     """A rotation set below twice the cache: it stays in it, so the row is warm."""
     if rotated_bytes is None or cache_bytes is None or rotated_bytes >= 2 * cache_bytes:
         return None
-    return finding("fits in cache", rotated_bytes=rotated_bytes, cache_bytes=cache_bytes)
+    return finding(Code.FITS_IN_CACHE, rotated_bytes=rotated_bytes, cache_bytes=cache_bytes)
 
 
 # -- what priming shows
@@ -364,7 +365,7 @@ def outside_stream(
     """
     low = min(base_ns)
     return finding(
-        "work outside the stream",
+        Code.WORK_OUTSIDE_THE_STREAM,
         after_end_ns=round(statistics.median(after_end_ns) - low),
         window_ns=round(window_ns),
         sync_ns=round(low),
@@ -382,11 +383,11 @@ def synchronises(
     the spin that had been put before it.
     """
     if warned:
-        return finding("synchronises", calls=warned, seen_by="torch's sync debug mode")
+        return finding(Code.SYNCHRONISES, calls=warned, seen_by="torch's sync debug mode")
     if host_behind_ns is None or host_behind_ns - host_ns < 0.7 * spin_ns:
         return None
     return finding(
-        "synchronises",
+        Code.SYNCHRONISES,
         host_ns=round(host_ns),
         host_behind_spin_ns=round(host_behind_ns),
         spin_ns=round(spin_ns),
@@ -399,7 +400,7 @@ def memory_grows(allocated: Sequence[int], calls: int = 1) -> Finding | None:
     steps = [b - a for a, b in itertools.pairwise(allocated)]
     if len(steps) < 3 or min(steps) <= 0:
         return None
-    return finding("memory grows", bytes_per_call=min(steps) // calls, calls=calls * len(steps))
+    return finding(Code.MEMORY_GROWS, bytes_per_call=min(steps) // calls, calls=calls * len(steps))
 
 
 # -- the surroundings
@@ -413,11 +414,11 @@ def distortions(
     for name in ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL"):
         value = environ.get(name, "")
         if value not in ("", "0"):
-            found.append(finding("launch blocking", variable=name, value=value))
+            found.append(finding(Code.LAUNCH_BLOCKING, variable=name, value=value))
     if is_profiling:
-        found.append(finding("profiler on"))
+        found.append(finding(Code.PROFILER_ON))
     if is_anomaly:
-        found.append(finding("anomaly detection"))
+        found.append(finding(Code.ANOMALY_DETECTION))
     return found
 
 

@@ -3,7 +3,9 @@
 import sys
 from typing import Any
 
-LOADED = "code loaded"
+from usv_tui.codes import Code
+
+LOADED = Code.CODE_LOADED
 _COUNTERS = "torch._dynamo.utils"
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.crowd import crowd
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.model import WITHDRAWN
@@ -81,7 +82,7 @@ class HostWatch:
         self._due_ns = 0
         self._looks: dict[int, deque[Usage]] = {}
         self._fresh: dict[int, int] = {}
-        self._told: dict[int, set[str]] = {}
+        self._told: dict[int, set[Code]] = {}
         self._before: Usage | None = None
 
     def is_due(self, now_ns: int) -> bool:
@@ -103,9 +104,9 @@ class HostWatch:
         self._looks.setdefault(bench, deque(maxlen=_KEEP)).append(now.since(self._before))
         self._fresh[bench] = self._fresh.get(bench, 0) + 1
 
-    def look(self) -> list[tuple[str, int | None, dict[str, object]]]:
+    def look(self) -> list[tuple[Code, int | None, dict[str, object]]]:
         """What is new of the rows that were looked at often enough; what no longer holds, too."""
-        said: list[tuple[str, int | None, dict[str, object]]] = []
+        said: list[tuple[Code, int | None, dict[str, object]]] = []
         for bench, fresh in self._fresh.items():
             told = self._told.setdefault(bench, set())
             if len(self._looks[bench]) < _ENOUGH or (told and fresh < _AGAIN):
@@ -114,7 +115,7 @@ class HostWatch:
             found = {f.code: f for f in explain(list(self._looks[bench]))}
             for code, news in found.items():
                 if code not in told:
-                    also = self._who() if code == "host busy" else {}
+                    also = self._who() if code == Code.HOST_BUSY else {}
                     said.append((code, bench, news.evidence | also))
             gone = told - set(found)
             said += [(code, bench, {WITHDRAWN: True}) for code in sorted(gone)]
@@ -144,7 +145,7 @@ def _explain(looks: list[Usage]) -> list[Finding]:
         is_own = waited >= len(looks) / 2 and waited >= preempted
         found.append(
             finding(
-                "off the CPU" if is_own else "host busy",
+                Code.OFF_THE_CPU if is_own else Code.HOST_BUSY,
                 off_share=float(off_share),
                 waited_per_window=float(waited / len(looks)),
                 preempted_per_window=float(preempted / len(looks)),
@@ -154,7 +155,7 @@ def _explain(looks: list[Usage]) -> list[Finding]:
     if fault_share > _FAULT_SHARE or disk >= len(looks) / 4:
         found.append(
             finding(
-                "page faults",
+                Code.PAGE_FAULTS,
                 faults_per_window=float(faults / len(looks)),
                 from_disk=int(disk),
                 share=float(fault_share),

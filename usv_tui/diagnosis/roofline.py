@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.vocabulary import Finding, finding
 
 _SPARE = 1.1
@@ -195,7 +196,7 @@ def faster_than_roofline(
         limit = (top.flops_per_s or _ANY_FLOPS) * _SPARE
         if flops / seconds > limit:
             return finding(
-                "faster than roofline",
+                Code.FASTER_THAN_ROOFLINE,
                 tflops=flops / seconds / 1e12,
                 limit_tflops=limit / 1e12,
                 source=top.source if top.flops_per_s else "no single device has more",
@@ -205,7 +206,7 @@ def faster_than_roofline(
     rate = bytes_ / seconds
     if top.cache_bytes_per_s is not None and rate > top.cache_bytes_per_s * _SPARE:
         return finding(
-            "faster than roofline",
+            Code.FASTER_THAN_ROOFLINE,
             gbps=rate / 1e9,
             limit_gbps=top.cache_bytes_per_s * _SPARE / 1e9,
             source=top.source,
@@ -217,7 +218,7 @@ def faster_than_roofline(
             if cache_bytes is None:
                 return None
             return finding(
-                "fits in cache",
+                Code.FITS_IN_CACHE,
                 gbps=rate / 1e9,
                 dram_gbps=dram / 1e9,
                 bytes=round(bytes_),
@@ -227,7 +228,7 @@ def faster_than_roofline(
     limit = (dram or _ANY_BYTES) * _SPARE
     if rate > limit:
         return finding(
-            "faster than roofline",
+            Code.FASTER_THAN_ROOFLINE,
             gbps=rate / 1e9,
             limit_gbps=limit / 1e9,
             source=top.source if dram else "no single device has more",

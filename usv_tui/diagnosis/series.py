@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.vocabulary import Finding, finding
 
 FloatArray = NDArray[np.float64]
@@ -45,7 +46,7 @@ def works_in_turns(per_call: FloatArray) -> Finding | None:
     if not 2 <= period <= _LONGEST or not is_regular or share < _MOST_OF_IT:
         return None
     return finding(
-        "works in turns",
+        Code.WORKS_IN_TURNS,
         period=period,
         share=share,
         median_ns=round(median),
@@ -70,7 +71,7 @@ def time_falls(per_call: FloatArray) -> Finding | None:
     if before < _FALL * after:
         return None
     return finding(
-        "time falls",
+        Code.TIME_FALLS,
         window=cut,
         before_ns=round(float(np.median(per_call[:cut]))),
         after_ns=round(float(np.median(per_call[cut:]))),
@@ -99,7 +100,7 @@ def no_growth(sizes: Sequence[Size]) -> list[tuple[int, Finding]]:
             and large.base_ns >= _BASE_GREW * small.base_ns
         ):
             found[large.bench] = finding(
-                "no growth",
+                Code.NO_GROWTH,
                 work=large.work / small.work,
                 time=large.per_call_ns / small.per_call_ns,
                 base=large.base_ns / small.base_ns,

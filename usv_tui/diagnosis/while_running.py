@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.checks import IS_LASTING, RowEvidence, diagnose
 from usv_tui.diagnosis.vocabulary import Finding
 from usv_tui.model import WITHDRAWN, Notice
@@ -34,9 +35,9 @@ class _Row:
     epoch: tuple[int, int]
     n: int = 0
     """Windows that there were at the last look."""
-    absent: dict[str, int] = field(default_factory=dict)
+    absent: dict[Code, int] = field(default_factory=dict)
     """In how many looks, one after the other, what was told did not show."""
-    told: dict[str, float] = field(default_factory=dict)
+    told: dict[Code, float] = field(default_factory=dict)
     """Codes that were noticed, with their count then."""
 
 

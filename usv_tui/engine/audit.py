@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import repeat, starmap
 from typing import Any, NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import vet_result
 from usv_tui.diagnosis.difference import difference
@@ -53,7 +54,7 @@ _MOST_LATE_NS = 50_000_000
 _MOST_CALLS = 8
 """In one window of a look, where the row's own have several."""
 
-Said = tuple[str, dict[str, Any]]
+Said = tuple[Code, dict[str, Any]]
 
 
 class Wrong(NamedTuple):
@@ -118,7 +119,7 @@ class _Seen(NamedTuple):
     result: Any
     """A copy, taken right after the window."""
     window_ns: int
-    signs: tuple[str, ...] = ()
+    signs: tuple[Code, ...] = ()
     """Codes of what was odd about the result."""
     failure: Failure | None = None
     is_compared: bool = True
@@ -208,7 +209,7 @@ class Auditor:
         except Exception as error:  # noqa: BLE001  results are strangers' objects
             leave_if_copy(error)
             row.is_closed = True
-            said.append(("not audited", {"reason": one_line(error)[:_REASON]}))
+            said.append((Code.NOT_AUDITED, {"reason": one_line(error)[:_REASON]}))
         finally:
             self.spent_ns += self._now_ns() - began_ns
             self.looks += 1
@@ -315,17 +316,17 @@ class Auditor:
         window_ns = window.window_ns // calls
         self._see_outside(row, marks, window)
         is_plain = values.is_plain(result)
-        signs = [] if is_plain or not self._is_lazy(result, window_ns) else ["lazy result"]
+        signs = [] if is_plain or not self._is_lazy(result, window_ns) else [Code.LAZY_RESULT]
         if values.size_bytes(result) > _MOST_BYTES:
             return _Seen(None, window_ns, tuple(signs), is_compared=False)
         copy = values.clone(result)
         if poison is not None and values.equal(held, poison):
             if values.places(result) == values.places(held):
-                signs.append("nothing written")
+                signs.append(Code.NOTHING_WRITTEN)
                 copy = saved
             values.overwrite(held, saved)
         if self._is_late(result, copy, window_ns):
-            signs.append("unfinished result")
+            signs.append(Code.UNFINISHED_RESULT)
         row.kept = result
         # What a reset has laid ready for adding up may be overwritten too: that is not judged.
         return _Seen(copy, window_ns, tuple(signs), None, not is_after_reset, is_plain)
@@ -407,22 +408,22 @@ class Auditor:
         if row.check is None or wanted is None or not (mine.is_compared and wanted.is_compared):
             return
         if mine.result is None and wanted.result is not None:
-            if row.saw("no result"):
-                yield "no result", {"looks": row.looks}
+            if row.saw(Code.NO_RESULT):
+                yield Code.NO_RESULT, {"looks": row.looks}
             return
         is_right, is_lazy = self._compare(row.check, mine, wanted.result)
-        if is_lazy and row.saw("lazy result"):
-            yield "lazy result", {"window_ns": mine.window_ns, "looks": row.looks}
+        if is_lazy and row.saw(Code.LAZY_RESULT):
+            yield Code.LAZY_RESULT, {"window_ns": mine.window_ns, "looks": row.looks}
         earlier = row.wanted_before
         if values.size_bytes(wanted.result) <= _MOST_KEPT_BYTES:
             row.wanted_before = [*earlier[-5:], wanted.result]
         if is_right:
             return
         is_stale = any(_passes(row.check, mine.result, old) for old in earlier)
-        code = "stale result" if is_stale and row.inputs is not None else "wrong result"
-        if "nothing written" not in mine.signs and row.saw(code):
+        fault = "stale result" if is_stale and row.inputs is not None else "wrong result"
+        if Code.NOTHING_WRITTEN not in mine.signs and row.saw(fault):
             words = difference(mine.result, wanted.result)
-            yield Wrong(code, words, {"difference": words, "looks": row.looks})
+            yield Wrong(fault, words, {"difference": words, "looks": row.looks})
 
     def _compare(
         self, check: Callable[[Any, Any], object], mine: _Seen, wanted: Any
@@ -441,7 +442,7 @@ class Auditor:
         if has_no_work(row.times_ns, [] if base is None else base.times_ns):
             fresh_ns, again_ns = medians(row.times_ns)
             yield (
-                "faster again",
+                Code.FASTER_AGAIN,
                 {"fresh_ns": fresh_ns, "again_ns": again_ns, "looks": len(row.times_ns)},
             )
 
@@ -452,7 +453,7 @@ class Auditor:
             beside -= max(0, *base.outside_ns)
         usual_ns = medians(row.times_ns)[0] if row.times_ns else 0
         if beside > max(_OUTSIDE_NS, usual_ns / 2):
-            yield "work outside the window", {"outside_ns": beside, "window_ns": usual_ns}
+            yield Code.WORK_OUTSIDE_THE_WINDOW, {"outside_ns": beside, "window_ns": usual_ns}
 
 
 def _passes(check: Callable[[Any, Any], object], mine: Any, wanted: Any) -> bool:

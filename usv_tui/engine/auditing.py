@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.diagnosis.series import Size, no_growth
@@ -64,21 +65,21 @@ class Auditing:
 
         slot.fn, slot.reset = inputs.call, put_back
         slot.set_refill(0)
-        self._stage.note("inputs restored", row, {})
+        self._stage.note(Code.INPUTS_RESTORED, row, {})
 
     def tell_fixed_inputs(self) -> None:
         """Rows whose results are checked on the same inputs throughout."""
         for row in self._stage.rows:
             subject = row.subject
             if subject is not None and subject.check is not None and subject.inputs is None:
-                self._stage.note("inputs fixed", row, {})
+                self._stage.note(Code.INPUTS_FIXED, row, {})
 
     def mend_references(self) -> None:
         """What the file has replaced is put back; no row is believed then."""
         if self._references is None:
             return
         found = self._references.mend()
-        codes = ("clock replaced", "library replaced", "interpreter watched")
+        codes = (Code.CLOCK_REPLACED, Code.LIBRARY_REPLACED, Code.INTERPRETER_WATCHED)
         for code, what in zip(codes, found, strict=True):
             for row in self._stage.rows if what else ():
                 self._stage.note(code, row, {"what": what[:8]}, level="error")
@@ -139,10 +140,12 @@ class Auditing:
             self._tell_no_growth(rows)
         if is_final and auditor.looks:
             evidence = {"looks": auditor.looks, "seconds": auditor.spent_ns / NS_PER_S}
-            self._stage.note("audited", None, evidence)
+            self._stage.note(Code.AUDITED, None, evidence)
             for row in rows:
                 if row.subject is not None and auditor.lacks(row.subject) and not row.is_failed:
-                    self._stage.note("few looks", row, {"looks": row.subject.looks}, level="warn")
+                    self._stage.note(
+                        Code.FEW_LOOKS, row, {"looks": row.subject.looks}, level="warn"
+                    )
 
     def _tell_no_growth(self, rows: Sequence[Row]) -> None:
         """Rows of one declaration whose results nobody checks, at several sizes."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.checks import vet_result
 from usv_tui.engine.auditing import Auditing
 from usv_tui.engine.calibrate import prime, try_window
@@ -45,7 +46,7 @@ _MOST_FOR_LEAST_S = 5.0
 _FIRST_WARM_S = 1.0
 """An idle card needs about so long to raise its clock; later groups find it raised."""
 _MEMORY_SHARE = 4
-_WARNS = ("sleeps skipped", "group closed")
+_WARNS = (Code.SLEEPS_SKIPPED, Code.GROUP_CLOSED)
 _TIDY_NS = 5 * NS_PER_S
 _GRACE_S = 2.0
 """A group that is being timed ends by itself when the time is over."""
@@ -127,7 +128,7 @@ class GuestRunner(Runner):
             free = min(free, info[0]) if info else free
         return int(free) // _MEMORY_SHARE
 
-    def tell(self, code: str, evidence: Mapping[str, Any], call: Call | None = None) -> None:
+    def tell(self, code: Code, evidence: Mapping[str, Any], call: Call | None = None) -> None:
         """A notice, of a row where there is one."""
         bench = None if call is None or call.bench < 0 else call.bench
         at_ns, level = self.time.now_ns(), "warn" if code in _WARNS else "info"
@@ -197,7 +198,7 @@ class GuestRunner(Runner):
         live = [row for row in rows if row.slot is not None and not row.is_failed]
         if sequential:
             for row in live:
-                self.note("sequential", row, {"reason": sequential})
+                self.note(Code.SEQUENTIAL, row, {"reason": sequential})
         before = Surroundings.now()
         try:
             if live:
@@ -298,7 +299,7 @@ class GuestRunner(Runner):
         if place and windows and not _agree(windows, place):
             evidence = {"beside_s": statistics.median(windows), "place_s": statistics.median(place)}
             row = self.rows[bench]
-            self.note("in place", row, evidence, level="warn")
+            self.note(Code.IN_PLACE, row, evidence, level="warn")
             self._send(Mark(self.time.now_ns(), "in place", bench))
             self._give_in_place(bench)
             return Answer(place)
@@ -325,7 +326,7 @@ class GuestRunner(Runner):
         """Windows that the library's own timer has timed, as they are."""
         if call.bench < 0:
             row = self._row_of(call)
-            self.note("sequential", row, {"reason": reason})
+            self.note(Code.SEQUENTIAL, row, {"reason": reason})
             self.state(row, RowState.RUNNING)
             self.counted += 1
         now_ns = self.time.now_ns()
@@ -341,7 +342,7 @@ class GuestRunner(Runner):
         with _until(self._end_ns, self.time.now_ns):
             ending = run(self)
         self.drain(wait=True)
-        self.tell("script ended", {"exit": ending.code, "rows": self.counted})
+        self.tell(Code.SCRIPT_ENDED, {"exit": ending.code, "rows": self.counted})
         return ending
 
     # -- what a suite has and a script has not
@@ -352,10 +353,10 @@ class GuestRunner(Runner):
         super().fail(row, error, kind)
 
     def note(
-        self, code: str, row: Row | None, evidence: dict[str, Any], level: str = "info"
+        self, code: Code, row: Row | None, evidence: dict[str, Any], level: str = "info"
     ) -> None:
         """How long to warm up is the script's choice."""
-        if code != "not warmed up":
+        if code != Code.NOT_WARMED_UP:
             super().note(code, row, evidence, level)
 
     def _obey(self, command: Command) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import memory_grows
 from usv_tui.diagnosis.vocabulary import Finding, finding
@@ -216,7 +217,7 @@ class Series:
         return self._readings[-1][1] if self._readings else 0
 
 
-Said = tuple[str, int | None, dict[str, Any]]
+Said = tuple[Code, int | None, dict[str, Any]]
 """Code, row and evidence of a notice."""
 
 
@@ -301,7 +302,7 @@ class MemoryWatch:
             evidence["rows"] = len(slots)
         elif per_call:
             evidence["bytes_per_call"] = per_call
-        code, evidence = finding("memory grows", **evidence)
+        code, evidence = finding(Code.MEMORY_GROWS, **evidence)
         return [(code, culprit, evidence)]
 
     def _culprit(
@@ -345,4 +346,4 @@ class MemoryWatch:
             return []
         del self._told[series.where]
         series.forget()
-        return [("memory grows", bench, {WITHDRAWN: True})]
+        return [(Code.MEMORY_GROWS, bench, {WITHDRAWN: True})]

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import vet_result
 from usv_tui.engine.agreement import told_apart
@@ -220,7 +221,9 @@ class Preparation:
             flusher = self._get_flusher()
             flush = flusher.flush
             if flush is None:
-                self._stage.note("flush unavailable", row, {"reason": flusher.reason}, level="warn")
+                self._stage.note(
+                    Code.FLUSH_UNAVAILABLE, row, {"reason": flusher.reason}, level="warn"
+                )
         return Slot(row.bench, built.fn, reset=built.reset, flush=flush, stream=built.stream)
 
     def _get_flusher(self) -> Flusher:
@@ -325,7 +328,7 @@ class Preparation:
         row.cost_ns = found.cost_ns
         row.is_slow = found.cost_ns > self._stage.slow_ns
         if row.is_slow and row.n == 0:
-            self._stage.note("slow row", row, {"seconds": row.cost_ns / NS_PER_S})
+            self._stage.note(Code.SLOW_ROW, row, {"seconds": row.cost_ns / NS_PER_S})
         if row.is_slow and found.first is not None:
             begin_warm(row, slot, self._stage.cache_mode(row))
             self.emit_calibrated(row)

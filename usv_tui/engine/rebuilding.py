@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import vet_result
 from usv_tui.engine.auditing import Auditing
@@ -82,7 +83,9 @@ class Rebuilding:
             self.plan.give_up(row)
             if attempt.is_failure or self.plan.is_asked:
                 level = "warn" if attempt.is_failure else "info"
-                self._stage.note("not built afresh", row, {"reason": attempt.reason}, level=level)
+                self._stage.note(
+                    Code.NOT_BUILT_AFRESH, row, {"reason": attempt.reason}, level=level
+                )
             return False
         self._stage.schedule.set(old, 0)
         row.slot = attempt.slot

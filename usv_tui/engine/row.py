@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.engine.audit import Subject
 from usv_tui.engine.warmup import Levelling
 from usv_tui.model import (
@@ -52,7 +53,7 @@ class Row:
         self.is_unlike_alone = False
         self.not_warm = ""
         """Why it is not called warm although it was to be."""
-        self.doubts: set[str] = set()
+        self.doubts: set[Code] = set()
         """What its examination found."""
         self.cache: CacheMode | None = None
         """What the user chose while it runs; None: as its file or the run says."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.growth import LOADED
 from usv_tui.engine.attendant import Attendant
@@ -164,12 +165,12 @@ class Runner(Stage):
             if row.bench in self.uncounted:
                 # Its first call may hold compiling; its warm-up is known to hold none.
                 why = {"why": self.stop_reason}
-                self.note("only warm-up samples", row, why, level="error")
+                self.note(Code.ONLY_WARM_UP_SAMPLES, row, why, level="error")
                 continue
             self.emit(msgspec.structs.replace(first, round=self.round))
             self.round += 1
             evidence = {"seconds": first.window_ns[0] / NS_PER_S, "why": self.stop_reason}
-            self.note("only a first call", row, evidence, level="warn")
+            self.note(Code.ONLY_A_FIRST_CALL, row, evidence, level="warn")
 
     def _warm_up(self, began_ns: int) -> None:
         """Until the quick rows have levelled; a slow row's one call warms as long as it lasts."""
@@ -202,7 +203,7 @@ class Runner(Stage):
         self.drain(wait=True)
         restless = [row for row in self.live_rows() if not row.levelling.is_level]
         for row in restless:
-            self.note("not warmed up", row, {"warmup_max_s": most_s})
+            self.note(Code.NOT_WARMED_UP, row, {"warmup_max_s": most_s})
 
     def _measure(self, began_ns: int) -> None:
         if self.stop_reason:
@@ -293,7 +294,7 @@ class Runner(Stage):
             self.retry_rows()
         if self._pace.cool_c is not None and self._temp_c is None and not self._told_no_temp:
             self._told_no_temp = True
-            self.note("no thermometer", None, {"pace": self._pace.spec}, level="warn")
+            self.note(Code.NO_THERMOMETER, None, {"pace": self._pace.spec}, level="warn")
         wait_ns = self._pace.rest_ns(self.time.now_ns(), self._temp_c)
         if wait_ns and self._pace.cool_c is not None:
             self._cool_down()
@@ -529,7 +530,7 @@ class Runner(Stage):
                 break
             if now() - start_ns > _COOL_LIMIT_NS:
                 evidence = {"temp_c": self._temp_c, "limit_c": limit_c}
-                self.note("does not cool", None, evidence, level="warn")
+                self.note(Code.DOES_NOT_COOL, None, evidence, level="warn")
                 self._set_pace("steady", now())
                 break
             self.progress("cooling", f"{self._temp_c:g} C, waits for {limit_c:g} C")
@@ -584,7 +585,7 @@ class Runner(Stage):
         try:
             self._pace = Pace.parse(spec)
         except UsageError as error:
-            self.note("bad pace", None, {"reason": str(error)}, level="warn")
+            self.note(Code.BAD_PACE, None, {"reason": str(error)}, level="warn")
             return
         self.ramp_until_ns = now_ns + RAMP_NS
         self.emit(Paced(now_ns, spec))

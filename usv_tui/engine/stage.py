@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy
 from usv_tui.diagnosis.checks import failure_kind
 from usv_tui.engine.attendant import Attendant
@@ -135,7 +136,7 @@ class Stage(ABC):
         self.emit(State(self.time.now_ns(), row.bench, state, detail))
 
     def note(
-        self, code: str, row: Row | None, evidence: dict[str, Any], level: str = "info"
+        self, code: Code, row: Row | None, evidence: dict[str, Any], level: str = "info"
     ) -> None:
         """A finding, of a row where there is one."""
         notice = Notice(
@@ -275,7 +276,7 @@ class Stage(ABC):
             row = self.rows[benches[0]] if len(benches) == 1 else None
             names = " or ".join(self.rows[bench].name for bench in benches)
             evidence = {"what": lost, "rows": names}
-            self.note("imports emptied", row, evidence, level="warn")
+            self.note(Code.IMPORTS_EMPTIED, row, evidence, level="warn")
 
     def on_failure(self, failure: Failure) -> None:
         """A window failed: its row is retired, or tried again once memory may be there."""
@@ -285,7 +286,7 @@ class Stage(ABC):
             row.retries -= 1
             self.retry_at[row.bench] = self.round + 1
             self.schedule.set(slot, 0)
-            self.note("out of memory, retrying", row, {"message": one_line(error)}, level="warn")
+            self.note(Code.OUT_OF_MEMORY_RETRYING, row, {"message": one_line(error)}, level="warn")
             return
         self.fail(row, error)
 

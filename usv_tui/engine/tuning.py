@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.engine.calibrate import fewest_window_ns, shared_inner
 from usv_tui.engine.warmth import Patient, first_refill, look
@@ -52,7 +53,7 @@ def different_inner(row: "Row", base: "Row | None") -> Finding | None:
     if base is None or row.slot is None or base.slot is None or row.slot.inner == base.slot.inner:
         return None
     return finding(
-        "inner differs", inner=row.slot.inner, base_inner=base.slot.inner, base=base.name
+        Code.INNER_DIFFERS, inner=row.slot.inner, base_inner=base.slot.inner, base=base.name
     )
 
 
@@ -85,7 +86,7 @@ def choose_window(
 def window_finding(choice: Choice) -> Finding:
     """The length that was chosen, and what each gave: standard error of a ratio after 1 s."""
     widths = {f"{t.window_s * 1e3:g} ms": t.width for t in choice.trials}
-    return finding("window chosen", window_s=choice.window_s, widths=widths)
+    return finding(Code.WINDOW_CHOSEN, window_s=choice.window_s, widths=widths)
 
 
 # -- warm
@@ -140,5 +141,5 @@ def warmth_finding(row: "Row") -> Finding | None:
     here_ns, alone_ns = row.warmth or (None, None)
     facts = {"refill": row.refill, "here_ns": here_ns, "alone_ns": alone_ns}
     if row.not_warm:
-        return finding("cache not warm", reason=row.not_warm, **facts)
-    return finding("not as alone", **facts) if row.is_unlike_alone else None
+        return finding(Code.CACHE_NOT_WARM, reason=row.not_warm, **facts)
+    return finding(Code.NOT_AS_ALONE, **facts) if row.is_unlike_alone else None

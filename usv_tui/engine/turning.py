@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy
 from usv_tui.engine.agreement import fetch, leave, told_apart
 from usv_tui.engine.row import Row
@@ -54,7 +55,7 @@ class Turning:
         if turns.is_mine:
             self._stage.drain(wait=True)
             if turns.opening.close() and turns.opening.rounds:
-                self._stage.note("turn opens", None, {"rounds": turns.opening.rounds})
+                self._stage.note(Code.TURN_OPENS, None, {"rounds": turns.opening.rounds})
             turns.done()
         if not turns.left:
             self._stage.enter(None)
@@ -78,7 +79,7 @@ class Turning:
         found = turns.handovers()
         if found is not None:
             evidence = {**found._asdict(), "opening": turns.opening.rounds}
-            self._stage.note("handover", None, evidence)
+            self._stage.note(Code.HANDOVER, None, evidence)
 
     def is_opening(self) -> bool:
         """The first rounds of a turn, where these are known to differ from the others."""
@@ -99,7 +100,7 @@ class Turning:
                 found = fetch(part.results, row.name)
             except Exception as error:  # noqa: BLE001  a result may be anything
                 leave_if_copy(error)
-                self._stage.note("not compared", row, {"reason": one_line(error)}, level="warn")
+                self._stage.note(Code.NOT_COMPARED, row, {"reason": one_line(error)}, level="warn")
                 continue
             if found:
                 self._check_one(row, check, mine, found[0])

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from usv_tui.codes import Code
 from usv_tui.copies import leave_if_copy, no_copies
 from usv_tui.diagnosis.checks import distortions
 from usv_tui.diagnosis.ear import listening
@@ -176,7 +177,7 @@ def _work(
 
     def warned(bench: int | None, evidence: dict[str, Any]) -> None:
         at_ns = clock.now_ns()
-        found = Notice(code="warned", at_ns=at_ns, bench=bench, level="warn", evidence=evidence)
+        found = Notice(code=Code.WARNED, at_ns=at_ns, bench=bench, level="warn", evidence=evidence)
         emit(Noted(found))
 
     with listening(warned):
@@ -211,7 +212,7 @@ def _tell_roofline(chosen: DeviceChoice | Prepared, emit: Emit, clock: TimeSourc
         evidence: dict[str, Any] = {"reason": one_line(error)}
     else:
         evidence = {**facts_of(found), **seen._asdict()}
-    emit(Noted(Notice(code="roofline measured", at_ns=clock.now_ns(), evidence=evidence)))
+    emit(Noted(Notice(code=Code.ROOFLINE_MEASURED, at_ns=clock.now_ns(), evidence=evidence)))
 
 
 def _run_script(
@@ -331,7 +332,7 @@ def _tell_threads(emit: Emit, clock: TimeSource) -> None:
     }
     known = {f"torch_{name}": n for name, n in counts.items() if isinstance(n, int)}
     if known:
-        emit(Noted(Notice(code="threads", at_ns=clock.now_ns(), evidence=known)))
+        emit(Noted(Notice(code=Code.THREADS, at_ns=clock.now_ns(), evidence=known)))
 
 
 def _tell_foreign(folder: str, emit: Emit, clock: TimeSource) -> None:
@@ -351,7 +352,9 @@ def _tell_foreign(folder: str, emit: Emit, clock: TimeSource) -> None:
     )
     if names:
         evidence = {"modules": names[:8], "count": len(names), "folder": folder}
-        notice = Notice(code="foreign code", at_ns=clock.now_ns(), level="error", evidence=evidence)
+        notice = Notice(
+            code=Code.FOREIGN_CODE, at_ns=clock.now_ns(), level="error", evidence=evidence
+        )
         emit(Noted(notice))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from usv_tui.codes import Code
 from usv_tui.foreign.surroundings import Surroundings
 
 
@@ -74,7 +75,7 @@ class Conductor(Protocol):
         """Put windows of another timer on record, in seconds per call."""
         ...
 
-    def tell(self, code: str, evidence: Mapping[str, Any], call: Call | None = None) -> None:
+    def tell(self, code: Code, evidence: Mapping[str, Any], call: Call | None = None) -> None:
         """Something that a reader should know."""
         ...
 

@@ -21,6 +21,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.errors import SuiteError, one_line
 from usv_tui.foreign.calls import Answer, Call, Conductor, Stopped
 from usv_tui.foreign.freeze import freeze
@@ -127,7 +128,7 @@ class Host:
             self._last_things()
         if self._skipped:
             evidence = {"count": len(self._skipped), "seconds": sum(self._skipped)}
-            self.conductor.tell("sleeps skipped", evidence)
+            self.conductor.tell(Code.SLEEPS_SKIPPED, evidence)
         return ending
 
     def _execute(self, name: str) -> None:
@@ -354,12 +355,12 @@ class Host:
         held = held_bytes([item.call for item in self._waiting])
         if held > self.conductor.room_bytes:
             evidence = {"held_bytes": held, "rows": len(self._waiting)}
-            self.conductor.tell("group closed", evidence, call)
+            self.conductor.tell(Code.GROUP_CLOSED, evidence, call)
             self.flush()
         beside = [item.call.seconds for item in self._waiting if item.group == group]
         if math.fsum(beside) > _LONGEST_S:
             told = {"seconds": math.fsum(beside), "rows": len(beside)}
-            self.conductor.tell("group closed", told, call)
+            self.conductor.tell(Code.GROUP_CLOSED, told, call)
             self.flush()
 
     def elsewhere(self, call: Call, windows_s: Sequence[float], why: str) -> None:
@@ -426,7 +427,7 @@ class Host:
             if held > self.conductor.room_bytes:
                 parked = [c.call for c in batch if c.call is not None]
                 evidence = {"held_bytes": held, "rows": len(parked)}
-                self.conductor.tell("group closed", evidence, parked[-1])
+                self.conductor.tell(Code.GROUP_CLOSED, evidence, parked[-1])
                 outcomes += self._work_off(batch)
                 batch = []
         return outcomes + self._work_off(batch)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.model import Answer, Ratio, RowState, StateWord, TimerInfo
 from usv_tui.report import columns, grid, parameters
 from usv_tui.report.columns import COLUMNS, Kind
@@ -284,7 +285,7 @@ def notes(snapshot: Snapshot) -> list[tuple[str, str]]:
         facts.append(("ended", "it has no end: the process was cut off (incomplete)"))
     meant = [item for item in snapshot.skipped if item.is_meant]
     facts += [(item.word, f"{plain.name(item.name)}: {item.reason}") for item in meant]
-    said = ("lock refused", "not advised") if snapshot.clocks.is_unmet else ()
+    said = (Code.LOCK_REFUSED, Code.NOT_ADVISED) if snapshot.clocks.is_unmet else ()
     return facts + told_facts(snapshot, without=said)
 
 

@@ -19,6 +19,7 @@ from functools import partial
 import msgspec
 
 from usv_tui import signals
+from usv_tui.codes import Code
 from usv_tui.copies import no_copies
 from usv_tui.descriptors import Identity
 from usv_tui.engine.turns import Line, Turns
@@ -100,7 +101,7 @@ def _on_signal(sender: _Sender, where: Where, number: int, _: object) -> None:
     """One that came to the group ends the run, and the parent has it; any is on record."""
     evidence = {"signal": signal.Signals(number).name}
     at_ns, bench = MonotonicTime.now_ns(), where.bench
-    notice = Notice(code="signalled", at_ns=at_ns, bench=bench, evidence=evidence)
+    notice = Notice(code=Code.SIGNALLED, at_ns=at_ns, bench=bench, evidence=evidence)
     sender.heard.append(Noted(notice))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.diagnosis.roofline import Roofline, roofline_from
 from usv_tui.diagnosis.while_running import Diagnosis
 from usv_tui.errors import ExitCode
@@ -203,9 +204,9 @@ class LiveSession(ShownSession):
                 self._roofline = roofline_from(record.identity)
             elif isinstance(record, Fault):
                 self.fault = self.fault or record
-            elif isinstance(record, Noted) and record.notice.code == "roofline measured":
+            elif isinstance(record, Noted) and record.notice.code == Code.ROOFLINE_MEASURED:
                 self._roofline = roofline_from(record.notice.evidence) or self._roofline
-            elif isinstance(record, Noted) and record.notice.code == "fresh worker":
+            elif isinstance(record, Noted) and record.notice.code == Code.FRESH_WORKER:
                 self.fault = None  # it was the end of the worker before
             elif isinstance(record, Telemetry):
                 self._tell_temperature(record.reading.temp_c)
@@ -227,7 +228,7 @@ class LiveSession(ShownSession):
     def _tell_fault(self, part: str, reason: str, where: str) -> None:
         evidence = {"part": part, "reason": reason, "where": where}
         notice = Notice(
-            code="own fault", at_ns=self._time.now_ns(), level="error", evidence=evidence
+            code=Code.OWN_FAULT, at_ns=self._time.now_ns(), level="error", evidence=evidence
         )
         self._told_faults.append(Noted(notice))
 
@@ -401,17 +402,17 @@ class LiveSession(ShownSession):
             self._tell_dropped()
         elif self.journal.full and not self._journal_failed:
             self._journal_failed = True
-            self.tell("keep reached", self.journal.full, "warn")
+            self.tell(Code.KEEP_REACHED, self.journal.full, "warn")
         elif self.journal.failure and not self._journal_failed:
             self._journal_failed = True
-            self.tell("journal", self.journal.failure, "error")
+            self.tell(Code.JOURNAL, self.journal.failure, "error")
 
     def _tell_dropped(self) -> None:
         """No file, and no more room: what is older than that is in the statistics alone."""
         if self.store.n_dropped and not self._has_told_dropped:
             self._has_told_dropped = True
             self.tell(
-                "samples dropped",
+                Code.SAMPLES_DROPPED,
                 f"no file is kept: from now on only about the last {ROOM:,} raw samples are (the "
                 "statistics go on over all); run without --no-save to have them all",
             )
@@ -479,7 +480,7 @@ class LiveSession(ShownSession):
             self._take([fault])
             self._source.command(Command("stop", fault.message))
 
-    def tell(self, code: str, reason: str, level: str = "info") -> None:
+    def tell(self, code: Code, reason: str, level: str = "info") -> None:
         """Something to be said of the session, in words already."""
         notice = Notice(
             code=code, at_ns=self._time.now_ns(), level=level, evidence={"reason": reason}

@@ -16,6 +16,7 @@ from usv_tui.clocks.lease import ClockLease, acquire
 from usv_tui.clocks.lease_repair import known_state, restore_all, unlock
 from usv_tui.clocks.target import NEEDS_RIGHTS, lock_command, parse_target
 from usv_tui.clocks.verify import foreign_lock_hint, is_loaded
+from usv_tui.codes import Code
 from usv_tui.errors import ClockError, ClockRefused, UsvError
 from usv_tui.model import LOCKED_AT, Advice, ClockHold, ClockState, DeviceInfo, Notice, Reading
 from usv_tui.records import AnyRecord, Clocks, Command, Noted
@@ -127,7 +128,7 @@ class ClockDesk:
 
     def on_notice(self, notice: Notice) -> None:
         """Without telemetry nothing tells which device's clocks are meant."""
-        if notice.code == "telemetry off":
+        if notice.code == Code.TELEMETRY_OFF:
             self._give_up(str(notice.evidence.get("reason", "")))
 
     def _give_up(self, why: str) -> None:
@@ -184,10 +185,10 @@ class ClockDesk:
         mhz = self._advised.look(advice, self._observed, self._time.now_ns())
         if is_idle(advice) and not self._has_told_vain:
             self._has_told_vain = True
-            self._say("lock note", f"not locked: {self._advised.why}", "info")
+            self._say(Code.LOCK_NOTE, f"not locked: {self._advised.why}", "info")
         if mhz is not None:
             self._wanted = ""
-            self._say("lock note", f"locking as advised: {advice_line(advice)}", "info")
+            self._say(Code.LOCK_NOTE, f"locking as advised: {advice_line(advice)}", "info")
             self.lock(mhz)
 
     def close(self, timeout_s: float = GIVE_BACK_S, hurry: threading.Event | None = None) -> bool:
@@ -198,7 +199,7 @@ class ClockDesk:
         """
         self._is_watched = False  # from here on nobody needs another guardian
         if self._wanted == "advice":
-            self._say("not advised", self._advised.why)
+            self._say(Code.NOT_ADVISED, self._advised.why)
             self._leave_unlocked(self._advised.why)
         self._give_up("it never became known")
         if self._lease is not None or self.failure or self.is_busy:
@@ -231,18 +232,18 @@ class ClockDesk:
             why = f"{silent}; should a lock come of it, the guardian undoes it"
             state = msgspec.structs.replace(self._state, hold=ClockHold.STUCK, evidence=why)
         else:
-            self._say("lock note", silent)
+            self._say(Code.LOCK_NOTE, silent)
             return
         self._stuck(state)
 
     def _stuck(self, state: ClockState) -> None:
         self.failure = state.evidence
-        self._say("unlock failed", state.evidence, "error")
+        self._say(Code.UNLOCK_FAILED, state.evidence, "error")
         self._tell(state)
 
     def _refuse(self, why: str) -> None:
         """A wish that came to nothing; where a lock is in force, or stuck, that stays the news."""
-        self._say("lock refused", why)
+        self._say(Code.LOCK_REFUSED, why)
         self._leave_unlocked(f"refused: {why}")
 
     def _leave_unlocked(self, evidence: str) -> None:
@@ -257,7 +258,7 @@ class ClockDesk:
         lease = self._lease
         if lease is None or self.is_busy or not self._is_watched or lease.is_guarded:
             return
-        self._say("guardian died", f"at {lease.sm_mhz} MHz")
+        self._say(Code.GUARDIAN_DIED, f"at {lease.sm_mhz} MHz")
         self._start("arming", lambda: self._rearm(lease))
 
     def _rearm(self, lease: ClockLease) -> None:
@@ -267,10 +268,10 @@ class ClockDesk:
             lease.rearm()
         except ClockError as error:
             self._is_watched = False
-            self._say("no guardian", str(error), "error")
+            self._say(Code.NO_GUARDIAN, str(error), "error")
             return
         self._guardians += 1
-        self._say("guardian renewed", "", "info")
+        self._say(Code.GUARDIAN_RENEWED, "", "info")
         self._state = lease.state
         self._out.append(Clocks(self._time.now_ns(), lease.state))
 
@@ -328,7 +329,7 @@ class ClockDesk:
             try:
                 job()
             except Exception as error:  # noqa: BLE001  a vendor library or a disk may raise anything
-                self._say("clocks", f"{doing}: {type(error).__name__}: {error}", "error")
+                self._say(Code.CLOCKS, f"{doing}: {type(error).__name__}: {error}", "error")
             self._doing = ""
 
         self._job = threading.Thread(target=run, name="usv-clocks", daemon=True)
@@ -338,10 +339,10 @@ class ClockDesk:
         try:
             results = restore_all()
         except ClockError as error:
-            self._say("lock note", str(error), "warn")
+            self._say(Code.LOCK_NOTE, str(error), "warn")
             return
         for result in results:
-            self._say("lock note", result.message, "error" if result.is_failure else "warn")
+            self._say(Code.LOCK_NOTE, result.message, "error" if result.is_failure else "warn")
 
     def _look(self, info: DeviceInfo) -> None:
         try:
@@ -411,7 +412,7 @@ class ClockDesk:
 
     def _unlock(self) -> None:
         if self._lease is None and not self.failure:
-            self._say("lock note", "there is no lock of ours to undo", level="info")
+            self._say(Code.LOCK_NOTE, "there is no lock of ours to undo", level="info")
             return
         if self._lease is not None:
             self._lease.keep = False
@@ -446,13 +447,13 @@ class ClockDesk:
             return
         self.failure = ""
         if trouble:
-            self._say("lock note", trouble)
+            self._say(Code.LOCK_NOTE, trouble)
         self._tell(lease.state)
 
     def _try_again(self, controller: ClockController) -> None:
         changes: dict[str, Any] = {"hold": ClockHold.FREE, "locked_mhz": None, "is_unmet": False}
         try:
-            self._say("lock note", unlock(controller), level="info")
+            self._say(Code.LOCK_NOTE, unlock(controller), level="info")
         except ClockError as error:
             changes = {"hold": ClockHold.STUCK, "evidence": str(error)}
             self._stuck(msgspec.structs.replace(self._state, **changes))
@@ -472,10 +473,10 @@ class ClockDesk:
 
     def _tell_notes(self, lease: ClockLease, level: str = "info") -> None:
         for note in lease.notes:
-            self._say("lock note", note, level)
+            self._say(Code.LOCK_NOTE, note, level)
         lease.notes.clear()
 
-    def _say(self, code: str, text: str, level: str = "warn") -> None:
+    def _say(self, code: Code, text: str, level: str = "warn") -> None:
         notice = Notice(
             code=code, at_ns=self._time.now_ns(), level=level, evidence={"reason": text}
         )

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.engine import turns
 from usv_tui.errors import ExitCode
 from usv_tui.model import BenchInfo, DuetPart, Notice, RowState, RunPhase, WorkRequest
@@ -505,10 +506,10 @@ class Duet:
 
     def _noted(self, side: int, record: Noted) -> list[AnyRecord]:
         notice, one = record.notice, self._sides[side]
-        if notice.code == "handover":
+        if notice.code == Code.HANDOVER:
             self._told_handover[side] = record
             return []
-        if notice.code == "signalled" and self._is_stopped:
+        if notice.code == Code.SIGNALLED and self._is_stopped:
             return []
         bench = None if notice.bench is None else one.ids.get(notice.bench, notice.bench)
         if not self._is_first and notice.level == "info" and not notice.is_withdrawn:
@@ -534,7 +535,9 @@ class Duet:
         """A version that was saved and cannot be measured."""
         evidence = {"number": self._versions[1].index - 1, "why": why}
         at_ns = self._time.now_ns()
-        return Noted(Notice(code="version refused", at_ns=at_ns, level="error", evidence=evidence))
+        return Noted(
+            Notice(code=Code.VERSION_REFUSED, at_ns=at_ns, level="error", evidence=evidence)
+        )
 
     def _take_next(self) -> list[AnyRecord]:
         """The next head takes the place of the last one, whose verdicts stay."""
@@ -596,7 +599,7 @@ class Duet:
         self._switch_off(side, bench)
         evidence = {"version": self.label(side), "other": self.label(1 - side)}
         notice = Notice(
-            code="only in one", at_ns=now_ns, bench=bench, level="warn", evidence=evidence
+            code=Code.ONLY_IN_ONE, at_ns=now_ns, bench=bench, level="warn", evidence=evidence
         )
         return [Noted(notice), *self._put_off(bench, why)]
 
@@ -669,7 +672,7 @@ class Duet:
             return records + self._end(_NO_ROW, is_failure=True)
         where = self.label(side) if bench is None else plain.name(one.rows[bench].name)
         why = f"a fresh launch after {loss.what} in {where}"
-        notice = Notice(code="fresh worker", at_ns=now_ns, level="warn", evidence={"why": why})
+        notice = Notice(code=Code.FRESH_WORKER, at_ns=now_ns, level="warn", evidence={"why": why})
         self._number -= 1
         self._begin()
         return [*records, Noted(notice)]

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 import platformdirs
 
+from usv_tui.codes import Code
 from usv_tui.descriptors import Identity, out_of_the_way
 from usv_tui.errors import UsageError
 from usv_tui.model import Notice
@@ -134,7 +135,7 @@ class Journal:
             "what follows is not in it"
         )
         evidence = {"reason": self.full}
-        word = Noted(Notice(code="keep reached", at_ns=at_ns, level="warn", evidence=evidence))
+        word = Noted(Notice(code=Code.KEEP_REACHED, at_ns=at_ns, level="warn", evidence=evidence))
         self._write(_frame(encode_batch([word])))
 
     def close(self) -> None:
@@ -468,9 +469,9 @@ def _refuse_future(path: Path, schema: int) -> None:
 
 def _joined(at: int, size: int, at_ns: int) -> Noted:
     evidence = {"at_byte": at, "bytes": size}
-    return Noted(Notice(code="joined sessions", at_ns=at_ns, level="error", evidence=evidence))
+    return Noted(Notice(code=Code.JOINED_SESSIONS, at_ns=at_ns, level="error", evidence=evidence))
 
 
 def _damage(at: int, size: int, reason: str, at_ns: int) -> Noted:
     evidence = {"at_byte": at, "bytes": size, "reason": reason}
-    return Noted(Notice(code="damaged session", at_ns=at_ns, level="error", evidence=evidence))
+    return Noted(Notice(code=Code.DAMAGED_SESSION, at_ns=at_ns, level="error", evidence=evidence))

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.model import POWER_REASONS, THERMAL_REASONS, ClockState, Notice, Reading, Reason
 
 POWER, THERMAL, OTHER = "power cap", "thermal", "slowed"
@@ -12,7 +13,7 @@ _HELD_NS = 3_000_000_000
 """A state that readings tell is over when none has told it for so long."""
 _MERGED_NS = 300_000_000
 _MOST = 2000
-_SHARED, _ALONE = "shared device", "no longer shared"
+_SHARED, _ALONE = Code.SHARED_DEVICE, Code.NO_LONGER_SHARED
 _MASKS = (
     (POWER, int(POWER_REASONS)),
     (THERMAL, int(THERMAL_REASONS)),

@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from usv_tui.codes import Code
 from usv_tui.engine.choice import Emit
 from usv_tui.engine.stage import LeftBehind
 from usv_tui.engine.turns import Turns
@@ -85,7 +86,7 @@ def _work_here(request: WorkRequest, emit: Emit, *arguments: Any) -> None:
 
     def tell(what: str) -> None:
         evidence, at_ns = {"what": what}, MonotonicTime.now_ns()
-        emit(Noted(Notice(code="thread exit", at_ns=at_ns, level="warn", evidence=evidence)))
+        emit(Noted(Notice(code=Code.THREAD_EXIT, at_ns=at_ns, level="warn", evidence=evidence)))
 
     with sheltered(tell):
         work(request, emit, *arguments)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.errors import ExitCode
 from usv_tui.model import AT_WORK, EXCLUDED, BenchInfo, Notice, RowState, RunPhase, WorkRequest
 from usv_tui.records import (
@@ -111,7 +112,9 @@ class Relay:
                 return [msgspec.structs.replace(record, fatal=False)]
         elif isinstance(record, Progress):
             return self._progress(record)
-        elif isinstance(record, Noted) and record.notice.code == "signalled" and self._is_stopped:
+        elif (
+            isinstance(record, Noted) and record.notice.code == Code.SIGNALLED and self._is_stopped
+        ):
             return []  # it came to all of us
         elif isinstance(record, Timing | Chosen | Skip):
             self._heard.add(type(record))
@@ -240,7 +243,7 @@ class Relay:
             self._carrier.command(command)
         self._carrier.start()
         evidence = {"why": why}
-        return Noted(Notice(code="fresh worker", at_ns=now_ns, level=level, evidence=evidence))
+        return Noted(Notice(code=Code.FRESH_WORKER, at_ns=now_ns, level=level, evidence=evidence))
 
     def _end(self, now_ns: int, reason: str) -> list[AnyRecord]:
         self._is_over = True
@@ -252,7 +255,7 @@ class Relay:
             return self._fail(now_ns, loss)
         reason = f"the script left with exit code {loss.code}"
         evidence = {"exit": loss.code, "rows": len(self._rows)}
-        ended = Notice(code="script ended", at_ns=now_ns, evidence=evidence)
+        ended = Notice(code=Code.SCRIPT_ENDED, at_ns=now_ns, evidence=evidence)
         return [Noted(ended), *self._end(now_ns, reason)]
 
     def _fail(self, now_ns: int, loss: Loss) -> list[AnyRecord]:
@@ -296,7 +299,7 @@ class Relay:
         left_s = self._left_s(now_ns)
         self._more.append(self._restart("a fresh worker on request", now_ns, left_s, "info"))
         for bench in sorted(lost):
-            self._more.append(Noted(Notice(code="tried again", at_ns=now_ns, bench=bench)))
+            self._more.append(Noted(Notice(code=Code.TRIED_AGAIN, at_ns=now_ns, bench=bench)))
             self._more.append(State(now_ns, bench, RowState.WAITING))
         return ""
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from usv_tui.codes import Code
 from usv_tui.errors import UsageError
 from usv_tui.gate import Gate
 from usv_tui.model import AT_WORK, Notice
@@ -424,7 +425,7 @@ class ReplaySession(ShownSession):
         evidence = {"part": part, "reason": reason, "where": where}
         at_ns = self._playhead.at_ns
         self.store.apply(
-            [Noted(Notice(code="own fault", at_ns=at_ns, level="error", evidence=evidence))]
+            [Noted(Notice(code=Code.OWN_FAULT, at_ns=at_ns, level="error", evidence=evidence))]
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from usv_tui.codes import Code
 from usv_tui.model import Notice, WorkRequest
 from usv_tui.records import AnyRecord, Fault, Noted, Progress, Version
 from usv_tui.session.duet import Carrier, Head
@@ -114,18 +115,18 @@ class Scouted:
         save, self._save = self._save, None
         self._dismiss()
         if why:
-            records.append(self._note("version refused", save, "error", why=why))
+            records.append(self._note(Code.VERSION_REFUSED, save, "error", why=why))
             return records, None
         return records, self._head(save)
 
     def _said(self, save: Save) -> AnyRecord:
         if save.broken is None:
-            return self._note("version saved", save, "info", files=", ".join(save.files))
+            return self._note(Code.VERSION_SAVED, save, "info", files=", ".join(save.files))
         b = save.broken
         why = f"{b.file}:{b.line}: {b.message}" + (f": {b.text}" if b.text else "")
-        return self._note("version refused", save, "error", why=why)
+        return self._note(Code.VERSION_REFUSED, save, "error", why=why)
 
-    def _note(self, code: str, save: Save, level: str, **evidence: Any) -> AnyRecord:
+    def _note(self, code: Code, save: Save, level: str, **evidence: Any) -> AnyRecord:
         evidence = {"number": save.number, **evidence}
         return Noted(Notice(code=code, at_ns=self._now_ns(), level=level, evidence=evidence))
 

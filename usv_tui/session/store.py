@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.diagnosis.growth import LOADED
 from usv_tui.diagnosis.vocabulary import badge_of
 from usv_tui.model import (
@@ -99,11 +100,11 @@ _LEAST_SPILL = 1 << 10
 _MOST_PROBED = 1 << 18
 BEAT_NS = NS_PER_S
 """How often one looks at what moves slowly."""
-_NOT_IN_THE_BANNER = ("journal",)
+_NOT_IN_THE_BANNER = (Code.JOURNAL,)
 _PACE_LABEL = "pace "
 
 
-NOT_WHOLE = ("damaged session", "joined sessions")
+NOT_WHOLE = (Code.DAMAGED_SESSION, Code.JOINED_SESSIONS)
 """Codes of notices after which a file is no whole session."""
 
 
@@ -367,7 +368,7 @@ class Store:
         if state.is_ours:
             self.clocks_during = state
             if state.locked_mhz != self.clocks.in_force_mhz:
-                self.log.notes.take_back("lock refused", "")
+                self.log.notes.take_back(Code.LOCK_REFUSED, "")
         if state.in_force_mhz != self.clocks.in_force_mhz:
             self.lane.on_clocks(record.at_ns, state)
         is_news = state.is_held is True and self.clocks.is_held is None
@@ -399,19 +400,19 @@ class Store:
         row = None if notice.bench is None else self.rows.get(notice.bench)
         if notice.code in NOT_WHOLE:
             self.course.is_whole = False
-        if notice.code == "device lost":
+        if notice.code == Code.DEVICE_LOST:
             self.course.fatal = sentence(notice)
         elif notice.level == "error" and row is None and notice.code not in _NOT_IN_THE_BANNER:
             self.course.distortion = sentence(notice)
-        if notice.code == "fresh worker":
+        if notice.code == Code.FRESH_WORKER:
             self.course.fault = ""
-        if notice.code == "tried again" and row is not None:
+        if notice.code == Code.TRIED_AGAIN and row is not None:
             row.error = row.error_kind = row.traceback = ""
             self.course.has_failed = any(other.error for other in self.rows.values())
         self.has_loaded |= notice.code == LOADED
-        if notice.code == "script ended":
+        if notice.code == Code.SCRIPT_ENDED:
             self.course.script_exit = int(notice.evidence.get("exit", 0))
-        if notice.code == "threads":
+        if notice.code == Code.THREADS:
             self.threads = dict(notice.evidence)
         if notice.is_withdrawn:
             self.log.notes.take_back(notice.code, row.info.name if row else "")
@@ -557,7 +558,7 @@ class Store:
     def is_starved(self) -> bool:
         """Every row that is timed leaves the device waiting for the host."""
         running = [row for row in self.rows.values() if row.has_counted and not row.info.parent]
-        return bool(running) and all(row.is_told("CPU-bound") for row in running)
+        return bool(running) and all(row.is_told(Code.CPU_BOUND) for row in running)
 
     @property
     def unsampled(self) -> list[str]:

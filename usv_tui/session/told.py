@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.model import Notice
 from usv_tui.report.wording.notices import sentence
 from usv_tui.session.snapshot import LogLine, Told
@@ -16,7 +17,7 @@ _MOST = 200
 _MOST_NEIGHBOURS = 32
 _LINES = 2_000
 _FIGURES = re.compile(r"[0-9][0-9.,]*")
-_SPACED = ("stuck", "long import", "long first call", "fresh worker")
+_SPACED = (Code.STUCK, Code.LONG_IMPORT, Code.LONG_FIRST_CALL, Code.FRESH_WORKER)
 """Codes that are told at growing intervals, or change what runs: each time is a line of its own."""
 _RECENT = 12
 """Among so many last lines one that repeats is counted, not written again."""
@@ -44,7 +45,7 @@ class Notes:
 
     def add_notice(self, notice: Notice, row: str) -> None:
         """A notice of level warn or error."""
-        if notice.code == "shared device" and _is_sound(notice.evidence):
+        if notice.code == Code.SHARED_DEVICE and _is_sound(notice.evidence):
             notice = self._with_earlier_neighbours(notice)
         code, text = notice.code, sentence(notice)
         self.add(notice.at_ns, notice.level, code, text, notice.evidence, row)

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from usv_tui.codes import Code
 from usv_tui.model import Advice, Notice, Verdict
 from usv_tui.report.wording.advice import is_idle
 from usv_tui.session.advised import heeding
@@ -150,7 +151,7 @@ def _untrusted(row: RowStore, at_ns: int) -> Notice:
     """A control row differs from what it copies."""
     values = {} if row.ratio is None else {"low": row.ratio.low, "high": row.ratio.high}
     return Notice(
-        code="control differs",
+        code=Code.CONTROL_DIFFERS,
         at_ns=at_ns,
         bench=row.info.bench,
         level="error",

@@ -1,5 +1,6 @@
 """Calls that do not return: told while they last, and given up when they have lasted too long."""
 
+from usv_tui.codes import Code
 from usv_tui.engine.choice import LIBRARY
 from usv_tui.errors import ExitCode
 from usv_tui.model import AT_WORK, Notice, RowState, RunConfig, RunPhase
@@ -96,7 +97,7 @@ class Watchdog:
         what = detail if is_device else f"the import of {detail}"
         records: list[AnyRecord] = []
         if self._is_news(quiet_ns):
-            records.append(_note("long import", now_ns, None, quiet_ns, what=what))
+            records.append(_note(Code.LONG_IMPORT, now_ns, None, quiet_ns, what=what))
         code = ExitCode.NO_DEVICE if is_device else ExitCode.USAGE
         self._give_up(None, what, quiet_ns, code, _LIBRARY_S if detail == LIBRARY else 0.0)
         return records
@@ -110,7 +111,7 @@ class Watchdog:
         state = self._store.rows[bench].state
         if self._is_news(quiet_ns):
             words = "in its trial calls" if state is RowState.WAITING else str(state)
-            records.append(_note("long first call", now_ns, bench, quiet_ns, state=words))
+            records.append(_note(Code.LONG_FIRST_CALL, now_ns, bench, quiet_ns, state=words))
         self._give_up(bench, _call(state), quiet_ns, ExitCode.WORKER_LOST)
         return records
 
@@ -145,7 +146,7 @@ class Watchdog:
         records: list[AnyRecord] = []
         if self._is_news(quiet_ns):
             benches: list[int | None] = [*rows] or [None]
-            records += [_note("stuck", now_ns, b, quiet_ns, level="warn") for b in benches]
+            records += [_note(Code.STUCK, now_ns, b, quiet_ns, level="warn") for b in benches]
         seconds = quiet_ns / NS_PER_S
         self._stuck.update(rows)
         records += [State(now_ns, b, RowState.STUCK, f"{seconds:.0f} s") for b in rows]
@@ -181,7 +182,7 @@ def _call(state: RowState) -> str:
 
 
 def _note(
-    code: str, now_ns: int, bench: int | None, quiet_ns: int, level: str = "info", **more: str
+    code: Code, now_ns: int, bench: int | None, quiet_ns: int, level: str = "info", **more: str
 ) -> Noted:
     evidence = {"seconds": quiet_ns / NS_PER_S, **more}
     return Noted(Notice(code=code, at_ns=now_ns, bench=bench, level=level, evidence=evidence))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.errors import UsageError
 from usv_tui.model import Flag, TimerInfo
 from usv_tui.records import ProbeClock, Samples
@@ -206,7 +207,7 @@ class SimTimer:
             self.phases.settle(block.calls, record, self.read)
         return [record]
 
-    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:  # noqa: ARG002
+    def look_again(self, slot: Slot, codes: Collection[Code]) -> list[Code]:  # noqa: ARG002
         """The simulation is examined once."""
         return []
 
@@ -247,7 +248,7 @@ class SimTimer:
         """
         self._gpu.synchronize()
 
-    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
+    def examine(self, slot: Slot) -> list[tuple[Code, dict[str, Any]]]:
         """Does it wait for the device, or work elsewhere than in the timed stream?
 
         Two calls: one on an idle device, and one while the device is held for longer than the
@@ -266,12 +267,12 @@ class SimTimer:
             if self.phases is not None:
                 self.phases.take()
         slot.hints["host_ns"] = min(free.host_ns, held.host_ns)
-        found: list[tuple[str, dict[str, Any]]] = []
+        found: list[tuple[Code, dict[str, Any]]] = []
         if held.host_ns >= _SYNC_SHARE * held_ns:
             slot.hints["synchronises"] = True
             found.append(
                 (
-                    "synchronises",
+                    Code.SYNCHRONISES,
                     {
                         "seen_by": "it waited for a device that was held",
                         "host_ns": held.host_ns,
@@ -282,7 +283,7 @@ class SimTimer:
         if free.after_end_ns > _OUTSIDE_FLOORS * self._gpu.card.event_ns:
             found.append(
                 (
-                    "work outside the stream",
+                    Code.WORK_OUTSIDE_THE_STREAM,
                     {
                         "after_end_ns": free.after_end_ns,
                         "window_ns": free.window_ns,

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from usv_tui.codes import Code
 from usv_tui.errors import DeviceLost, SensorGap, TelemetryError, TelemetryOff
 from usv_tui.gate import Gate
 from usv_tui.model import DeviceInfo, Notice, Reading
@@ -286,7 +287,7 @@ class Poller:
             took_ns = self._time.now_ns() - start_ns
             if took_ns > STALLED_NS:
                 seconds = round(took_ns / NS_PER_S, 1)
-                self._note("telemetry stalled", "warn", during=what, seconds=seconds)
+                self._note(Code.TELEMETRY_STALLED, "warn", during=what, seconds=seconds)
 
     def _look(self, now_ns: int) -> None:
         tiers = Tier.FAST
@@ -319,7 +320,7 @@ class Poller:
         if self._is_lost and _has_values(reading):
             self._is_lost = self._is_gone_told = False
             gone_s = round((end_ns - self._lost_ns) / NS_PER_S, 1)
-            self._note("telemetry recovered", "info", after_s=gone_s)
+            self._note(Code.TELEMETRY_RECOVERED, "info", after_s=gone_s)
         self._gaps = 0
         self._reason = ""
         self._last_good_ns = end_ns
@@ -392,7 +393,7 @@ class Poller:
             self._is_lost = True
             self._lost_ns = self._gap_ns if self._gaps else now_ns
             self._emit_gap(self._time.now_ns())
-            self._note("telemetry lost", "warn", reason=reason, retry_s=REOPEN_NS // NS_PER_S)
+            self._note(Code.TELEMETRY_LOST, "warn", reason=reason, retry_s=REOPEN_NS // NS_PER_S)
         self._phase = _Phase.LOST
         self._reason = f"lost: {reason}"
         self._source.close()
@@ -407,7 +408,7 @@ class Poller:
         if not self._is_gone_told:
             self._lost_ns = self._lost_ns if self._is_lost else now_ns
             self._is_lost = self._is_gone_told = True
-            self._note("device lost", "error", reason=reason)
+            self._note(Code.DEVICE_LOST, "error", reason=reason)
         self._source.close()
         self._next_ns = self._time.now_ns() + REOPEN_NS
 
@@ -415,7 +416,7 @@ class Poller:
         self._phase = _Phase.OFF
         self._reason = reason
         self._emit_gap(self._time.now_ns())
-        self._note("telemetry off", "warn", reason=reason)
+        self._note(Code.TELEMETRY_OFF, "warn", reason=reason)
         self._source.close()
 
     def _emit_reading(self, reading: Reading, tiers: Tier) -> None:
@@ -442,13 +443,13 @@ class Poller:
 
     def _tell_others(self, few: Others, more: int) -> None:
         if not few.pids:
-            self._note("no longer shared", "info")
+            self._note(Code.NO_LONGER_SHARED, "info")
             return
         with self._turn():
             is_real = self._info is None or not self._info.simulated
             told = zip(few.pids, few.used_bytes, strict=True)
             processes = [describe(*row) if is_real else {"pid": row[0]} for row in told]
-        self._note("shared device", "warn", processes=processes, more=more)
+        self._note(Code.SHARED_DEVICE, "warn", processes=processes, more=more)
 
     def _tell_errors(self, reading: Reading) -> None:
         """Memory errors and driver errors that came since the last look; old ones are no news."""
@@ -456,10 +457,10 @@ class Poller:
         if now is not None:
             self._uncorrected = now
             if before is not None and now > before:
-                self._note("memory errors", "error", errors=now - before)
+                self._note(Code.MEMORY_ERRORS, "error", errors=now - before)
         for xid in reading.xids[self._xids :]:
             level = "warn" if xid in _APPLICATION_XIDS else "error"
-            self._note("driver error", level, xid=xid)
+            self._note(Code.DRIVER_ERROR, level, xid=xid)
         self._xids = max(self._xids, len(reading.xids))
 
     def _emit_gap(self, now_ns: int) -> None:
@@ -491,21 +492,21 @@ class Poller:
                 if self._missing[name] == _GONE:
                     lost.setdefault(sensor.reason, []).append(name)
         for reason, names in lost.items():
-            self._note("sensors lost", "warn", sensors=names, reason=reason)
+            self._note(Code.SENSORS_LOST, "warn", sensors=names, reason=reason)
         if back:
-            self._note("sensors back", "info", sensors=back)
+            self._note(Code.SENSORS_BACK, "info", sensors=back)
 
     def _tell_doubts(self, info: DeviceInfo) -> None:
         """Say once of each sensor that it gives values that cannot be true, or stands still."""
         for name, sensor in info.sensors.items():
             if sensor.refused and (name, "refused") not in self._doubts_told:
                 self._doubts_told.add((name, "refused"))
-                self._note("sensor refused", "warn", sensor=name, reason=sensor.refusal)
+                self._note(Code.SENSOR_REFUSED, "warn", sensor=name, reason=sensor.refusal)
             if sensor.doubt and (name, "doubt") not in self._doubts_told:
                 self._doubts_told.add((name, "doubt"))
-                self._note("sensor doubted", "warn", sensor=name, reason=sensor.doubt)
+                self._note(Code.SENSOR_DOUBTED, "warn", sensor=name, reason=sensor.doubt)
 
-    def _note(self, code: str, level: str, **evidence: object) -> None:
+    def _note(self, code: Code, level: str, **evidence: object) -> None:
         notice = Notice(code=code, at_ns=self._time.now_ns(), level=level, evidence=evidence)
         self._emit(Noted(notice))
 

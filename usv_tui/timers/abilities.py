@@ -7,6 +7,7 @@ names of `torch.cuda`; it may lack any of its functions, or have one that raises
 from collections.abc import Mapping
 from typing import Any
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.vocabulary import Finding
 from usv_tui.errors import TimerError
 
@@ -58,7 +59,7 @@ def lacking(gpu: Any, module: str = "torch.cuda", *, has_filler: bool = False) -
     if not lost:
         return None
     reasons = [f"no {module}.{' and '.join(names)}: {loss}" for loss, names in lost.items()]
-    return Finding("abilities missing", {"reasons": reasons})
+    return Finding(Code.ABILITIES_MISSING, {"reasons": reasons})
 
 
 def ask(owner: Any, name: str, *arguments: Any, default: Any = None) -> Any:

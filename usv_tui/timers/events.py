@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import Any
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.errors import TimerError, UsvError, one_line
 from usv_tui.model import Flag, Notice, TimerInfo
@@ -35,7 +36,7 @@ from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 __all__ = ["EventTimer", "TorchClock", "load_torch"]
 
 _NS_PER_MS = 1_000_000
-_INFO = ("abilities missing", "unproven")
+_INFO = (Code.ABILITIES_MISSING, Code.UNPROVEN)
 _STARVED = int(Flag.STARVED)
 _LONGEST_SPIN_NS = 20_000_000
 _HOST_BOUND = 0.9
@@ -159,10 +160,10 @@ class EventTimer:
         if lacks is not None:
             self._notes.append((None, lacks))
         if family.unproven:
-            self._notes.append((None, finding("unproven", reason=family.unproven)))
+            self._notes.append((None, finding(Code.UNPROVEN, reason=family.unproven)))
         if blocker and self._spin is None:
             why = "this build of torch has no spin kernel"
-            self._notes.append((None, finding("no blocker", reason=why)))
+            self._notes.append((None, finding(Code.NO_BLOCKER, reason=why)))
         if probe:
             rate = getattr(self._spin, "rate", None)
             self._probe, self.no_probe_reason = find_probe(torch, self._pool, rate, family)
@@ -400,7 +401,7 @@ class EventTimer:
         else:
             known.is_armed = False
             why = f"the host needs over {_LONGEST_SPIN_NS / 1e6:.0f} ms to put a window in"
-            self._notes.append((slot.bench, finding("no blocker", reason=why)))
+            self._notes.append((slot.bench, finding(Code.NO_BLOCKER, reason=why)))
 
     # -- reading what the device has passed
 
@@ -459,7 +460,7 @@ class EventTimer:
         """Wait for the whole device."""
         self._gpu.synchronize()
 
-    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
+    def examine(self, slot: Slot) -> list[tuple[Code, dict[str, Any]]]:
         """What a primed row does to the device; a row that spoils the others will fail by name."""
         found: list[Finding] = []
         try:
@@ -473,7 +474,7 @@ class EventTimer:
         if fault is not None:
             slot.fn = _raiser(fault)
             return []
-        if any(f.code == "synchronises" for f in found):
+        if any(f.code == Code.SYNCHRONISES for f in found):
             slot.hints["synchronises"] = True
         if self._is_graph:
             found += self._to_graph(slot)
@@ -490,13 +491,13 @@ class EventTimer:
         home = Where(self._family.kind, int(ask(self._gpu, "current_device", default=0)))
         others = elsewhere(home, fn, result)
         if others:
-            found = finding("other device", devices=[*map(str, others)], home=str(home))
+            found = finding(Code.OTHER_DEVICE, devices=[*map(str, others)], home=str(home))
             self._notes.append((slot.bench, found))
         kinds = [Where(kind, 0) for kind in used_kinds(self._torch) if kind != home.kind]
         self._examiner.wait_also(waits_of(self._torch, home, [*others, *kinds]))
         refuse_early(fn, result, slot.before)
 
-    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:
+    def look_again(self, slot: Slot, codes: Collection[Code]) -> list[Code]:
         """Which of these verdicts on a row two more examinations both contradict."""
         if slot.hints.get("mode") == "graph" or slot.hints.get("slow"):
             return []
@@ -506,7 +507,7 @@ class EventTimer:
             return []
         seen = set.union(*looks)
         gone = [code for code in codes if code in EXAMINED and code not in seen]
-        if "synchronises" in gone:
+        if Code.SYNCHRONISES in gone:
             slot.hints.pop("synchronises", None)
         return gone
 
@@ -524,7 +525,9 @@ class EventTimer:
         slot.hints["graph"] = captured.keep
         found = list(captured.findings)
         if captured.mode == "graph" and self._phases.saw_use():
-            found.append(finding("phases hidden", reason="phases inside a graph cannot be timed"))
+            found.append(
+                finding(Code.PHASES_HIDDEN, reason="phases inside a graph cannot be timed")
+            )
         return found
 
     def beside(self) -> list[AnyRecord]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.checks import (
     OUTSIDE_LEAST_NS,
     BenchFault,
@@ -38,7 +39,7 @@ from usv_tui.timers.stream_clock import early
 from usv_tui.timers.wall import Slot
 from usv_tui.timesource import NS_PER_S
 
-EXAMINED = ("synchronises", "work outside the stream", "host only")
+EXAMINED = (Code.SYNCHRONISES, Code.WORK_OUTSIDE_THE_STREAM, Code.HOST_ONLY)
 """What is found here."""
 _SPIN_NS = 2_000_000
 """Long enough to see a wait, too short for the launch queue to fill meanwhile."""

@@ -8,6 +8,7 @@ Takes `torch` as an argument and imports nothing of it.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.timers.devices import Family
 
@@ -48,11 +49,11 @@ def capture(
         eager = _warm(gpu, family.kind, side, fn, prepare)
         graph, outputs = _record(gpu, side, fn, prepare)
     except Exception as error:  # noqa: BLE001  whatever it is, the eager callable still works
-        return _eager(fn, "graph refused", reason=_first_line(error))
+        return _eager(fn, Code.GRAPH_REFUSED, reason=_first_line(error))
     replay: Callable[[], object] = graph.replay
     problem = _compare(torch, gpu, replay, list(tensors_on(family.kind, outputs)), eager, prepare)
     if problem:
-        return _eager(fn, "graph differs", reason=problem)
+        return _eager(fn, Code.GRAPH_DIFFERS, reason=problem)
     prepare()
     eager_ns = covered_ns(fn)
     prepare()
@@ -62,7 +63,7 @@ def capture(
             f"a replay takes {replay_ns / 1e3:.4g} µs, an eager call {eager_ns / 1e3:.4g} µs: "
             "work is missing from the graph"
         )
-        return _eager(fn, "graph differs", reason=reason, eager_ns=eager_ns, replay_ns=replay_ns)
+        return _eager(fn, Code.GRAPH_DIFFERS, reason=reason, eager_ns=eager_ns, replay_ns=replay_ns)
     return Captured(replay, "graph", [], (graph, fn, outputs))
 
 
@@ -70,7 +71,7 @@ def _nothing() -> None:
     pass
 
 
-def _eager(fn: Callable[[], object], code: str, **evidence: Any) -> Captured:
+def _eager(fn: Callable[[], object], code: Code, **evidence: Any) -> Captured:
     return Captured(fn, "eager", [finding(code, **evidence)])
 
 

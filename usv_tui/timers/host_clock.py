@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, cast
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.diagnosis.vocabulary import Finding, finding
 from usv_tui.suite.reach import is_array, is_users, objects
@@ -119,7 +120,7 @@ class HostClock:
             found += self._said(self._accelerators(()), is_late=True)
         except BenchFault as fault:
             self._proven |= set(used_kinds(sys.modules.get("torch")))
-            found.append(finding("not waited for", reason=fault.message))
+            found.append(finding(Code.NOT_WAITED_FOR, reason=fault.message))
         if len(sys.modules) != self._modules:
             self._modules = len(sys.modules)
             found += self._name(())
@@ -134,7 +135,7 @@ class HostClock:
             "devices": [kind for kind in fresh if self.names_loaded and hasattr(torch, kind)],
         }
         known = {name: kinds for name, kinds in also.items() if kinds}
-        return [finding("host clock waits", kinds=fresh, **known, **more)]
+        return [finding(Code.HOST_CLOCK_WAITS, kinds=fresh, **known, **more)]
 
     def _accelerators(self, kinds: Collection[str]) -> list[str]:
         """Kinds that rows hold tensors of, or that are in use, and were not waited for so far."""
@@ -210,7 +211,8 @@ class HostClock:
         if "jax" in names and "jaxlib" in names:
             names.remove("jaxlib")
         return [
-            finding("asynchronous library", library=name, call=ASYNCHRONOUS[name]) for name in names
+            finding(Code.ASYNCHRONOUS_LIBRARY, library=name, call=ASYNCHRONOUS[name])
+            for name in names
         ]
 
 

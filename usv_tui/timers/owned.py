@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from usv_tui.codes import Code
 from usv_tui.diagnosis.checks import BenchFault
 from usv_tui.suite.reach import objects
 
@@ -35,7 +36,7 @@ def elsewhere(home: Where, fn: Callable[[], object], result: object) -> list[Whe
     away = [where for where in returned or held if where != home]
     if away and home not in (returned or held):
         raise BenchFault(
-            "other device",
+            Code.OTHER_DEVICE,
             f"its tensors are on {away[0]}, and the events of {home} see nothing there",
             f"put them on the `device` that the set-up is given, or --device {away[0]} times it",
         )

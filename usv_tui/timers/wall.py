@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from usv_tui.codes import Code
 from usv_tui.model import Flag, Notice, TimerInfo
 from usv_tui.records import AnyRecord, Mark, Noted, Samples, Timing
 from usv_tui.timers.host_clock import HostClock
@@ -127,11 +128,11 @@ class Timer(Protocol):
         """Wait until the device has done everything."""
         ...
 
-    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
+    def examine(self, slot: Slot) -> list[tuple[Code, dict[str, Any]]]:
         """Self-diagnosis of one primed row, outside timing: notice codes with their evidence."""
         ...
 
-    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:
+    def look_again(self, slot: Slot, codes: Collection[Code]) -> list[Code]:
         """Which of these verdicts on a row further examinations contradict."""
         ...
 
@@ -151,7 +152,7 @@ class Timer(Protocol):
         ...
 
 
-Watch = Callable[[Slot, Callable[[], int]], tuple[str, dict[str, Any]] | None]
+Watch = Callable[[Slot, Callable[[], int]], tuple[Code, dict[str, Any]] | None]
 
 
 class WallTimer:
@@ -300,7 +301,7 @@ class WallTimer:
         if self._sync is not None:
             self._sync()
 
-    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:  # noqa: ARG002
+    def look_again(self, slot: Slot, codes: Collection[Code]) -> list[Code]:  # noqa: ARG002
         """What was waited for, or not, is no matter of chance."""
         return []
 
@@ -315,7 +316,7 @@ class WallTimer:
             return
         at_ns = self._clock()
         for code, evidence in host.look(unwrap(slot.fn), result, slot.before):
-            is_wait = code == "host clock waits"
+            is_wait = code == Code.HOST_CLOCK_WAITS
             # Who asked a program's own call for the wall clock knows what it is.
             is_known = is_wait and self._is_asked and not host.names_loaded
             notice = Notice(
@@ -352,7 +353,7 @@ class WallTimer:
         self.info = TimerInfo(name="wall", reason=why, resolution_ns=resolution, floor_ns=floor)
         self._notes.append(Timing(self._clock(), self.info))
 
-    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:
+    def examine(self, slot: Slot) -> list[tuple[Code, dict[str, Any]]]:
         """A wall timer cannot see what a callable leaves running; it sees phases, and memory.
 
         A callable that raises is left to its first window, which says so.
@@ -534,11 +535,11 @@ class ForeignTimer:
         """The user's own."""
         self._timer.synchronize()
 
-    def examine(self, slot: Slot) -> list[tuple[str, dict[str, Any]]]:  # noqa: ARG002
+    def examine(self, slot: Slot) -> list[tuple[Code, dict[str, Any]]]:  # noqa: ARG002
         """Nothing is known of a foreign timer."""
         return []
 
-    def look_again(self, slot: Slot, codes: Collection[str]) -> list[str]:  # noqa: ARG002
+    def look_again(self, slot: Slot, codes: Collection[Code]) -> list[Code]:  # noqa: ARG002
         """Nothing was said."""
         return []
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from usv_tui.codes import Code
+
 
 def _us(value: Any) -> str:
     return f"{float(value) / 1e3:.4g} µs"
@@ -85,82 +87,82 @@ def _grows(e: Mapping[str, Any]) -> str:
     return f"{where} grows by {rate}, and none of the {e['rows']} rows does so when called alone"
 
 
-SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "compiling inside": lambda e: (
+SENTENCES: Mapping[Code, Callable[[Mapping[str, Any]], str]] = {
+    Code.COMPILING_INSIDE: lambda e: (
         f"{e['windows']} window(s) of up to {e['longest_ns'] / 1e6:.4g} ms with the host busy: "
         "something was compiled or tuned while it was timed, or the host was held up"
     ),
-    "CPU-bound": lambda e: (
+    Code.CPU_BOUND: lambda e: (
         f"CPU-bound: in {_share(e['starved_share'])} of the windows the device waited for the host "
         f"(host {_us(e['host_ns'])}, window {_us(e['window_ns'])}); try {e['remedy']}"
     ),
-    "synchronises": _syncs,
-    "work outside the stream": lambda e: (
+    Code.SYNCHRONISES: _syncs,
+    Code.WORK_OUTSIDE_THE_STREAM: lambda e: (
         f"work outside the timed stream: {_us(e['after_end_ns'])} of it after the end event"
         + (f" of {e['calls']} calls" if e.get("calls", 1) > 1 else "")
         + f" (window {_us(e['window_ns'])}); give the benchmark its `stream`"
     ),
-    "below timer floor": lambda e: (
+    Code.BELOW_TIMER_FLOOR: lambda e: (
         f"a window of {_us(e['window_ns'])} is within 3x of an empty one ({_us(e['floor_ns'])}); "
         f"try {e['remedy']}"
     ),
-    "faster than roofline": _roof,
-    "cold that is warm": lambda e: f"cold was asked for, but {e['reason']}",
-    "fits in cache": _fits,
-    "memory grows": _grows,
-    "off the CPU": lambda e: (
+    Code.FASTER_THAN_ROOFLINE: _roof,
+    Code.COLD_THAT_IS_WARM: lambda e: f"cold was asked for, but {e['reason']}",
+    Code.FITS_IN_CACHE: _fits,
+    Code.MEMORY_GROWS: _grows,
+    Code.OFF_THE_CPU: lambda e: (
         f"{_share(e['off_share'])} of its time is spent off the CPU: it sleeps, or waits for other "
         f"threads or for I/O ({e['waited_per_window']:.3g} times a window)"
     ),
-    "host busy": lambda e: (
+    Code.HOST_BUSY: lambda e: (
         f"{_share(e['off_share'])} of its time somebody else had its CPU "
         f"({e['preempted_per_window']:.3g} switches a window): the host is busy{_crowd(e)}"
     ),
-    "page faults": lambda e: (
+    Code.PAGE_FAULTS: lambda e: (
         f"{e['faults_per_window']:.3g} page faults a window, about {_share(e['share'])} of its time"
         + (f", {e['from_disk']} of them read from disk" if e["from_disk"] else "")
         + ": memory is taken from the system and given back in each call"
     ),
-    "warned": lambda e: f"{e['kind']}: {e['text']}",
-    "stalls": lambda e: (
+    Code.WARNED: lambda e: f"{e['kind']}: {e['text']}",
+    Code.STALLS: lambda e: (
         f"{e['count']} window(s) over 20x the median, the longest {e['longest_ns'] / 1e6:.4g} ms"
     ),
-    "two modes": lambda e: (
+    Code.TWO_MODES: lambda e: (
         f"two modes: {_us(e['low_ns'])} and {_us(e['high_ns'])} "
         f"({_share(e['share_high'])} in the slower one)"
     ),
-    "cached result": lambda e: (
+    Code.CACHED_RESULT: lambda e: (
         f"{_share(e['share_at_floor'])} of the windows are as short as empty ones: "
         "is a result kept, or nothing done?"
     ),
-    "launch blocking": lambda e: (
+    Code.LAUNCH_BLOCKING: lambda e: (
         f"{e['variable']}={e['value']}: every launch waits, so the times describe something else"
     ),
-    "profiler on": lambda _: "a profiler is active: the times include it",
-    "anomaly detection": lambda _: "autograd's anomaly detection is on: the times include it",
-    "no blocker": lambda e: f"no blocker: {e['reason']}",
-    "graph refused": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
-    "graph differs": lambda e: f"timed eagerly, not as a graph: {e['reason']}",
-    "phases hidden": lambda e: e["reason"],
-    "abilities missing": lambda e: (
+    Code.PROFILER_ON: lambda _: "a profiler is active: the times include it",
+    Code.ANOMALY_DETECTION: lambda _: "autograd's anomaly detection is on: the times include it",
+    Code.NO_BLOCKER: lambda e: f"no blocker: {e['reason']}",
+    Code.GRAPH_REFUSED: lambda e: f"timed eagerly, not as a graph: {e['reason']}",
+    Code.GRAPH_DIFFERS: lambda e: f"timed eagerly, not as a graph: {e['reason']}",
+    Code.PHASES_HIDDEN: lambda e: e["reason"],
+    Code.ABILITIES_MISSING: lambda e: (
         "some functions of torch are missing here: " + "; ".join(e["reasons"])
     ),
-    "cache not warm": _not_warm,
-    "not as alone": lambda e: (
+    Code.CACHE_NOT_WARM: _not_warm,
+    Code.NOT_AS_ALONE: lambda e: (
         f"{_alone(e)}: its neighbours leave it other caches, clocks or memory than it has by itself"
     ),
-    "inner differs": lambda e: (
+    Code.INNER_DIFFERS: lambda e: (
         f"{e['inner']} call(s) a window, and {e['base_inner']} in those of its baseline "
         f"{e['base']}: what a window costs by itself is divided differently"
     ),
-    "window chosen": _window,
-    "unproven": lambda e: e["reason"],
-    "host only": lambda e: (
+    Code.WINDOW_CHOSEN: _window,
+    Code.UNPROVEN: lambda e: e["reason"],
+    Code.HOST_ONLY: lambda e: (
         f"its time is the host's: {_us(e['host_ns'])} of a call are spent there, and "
         f"{_us(e['window_ns'])} in the stream (an empty window: {_us(e['floor_ns'])}); "
         "--timer wall times the host"
     ),
-    "host clock waits": lambda e: (
+    Code.HOST_CLOCK_WAITS: lambda e: (
         f"work on {' and '.join(e['kinds'])} goes on after a call: the host's clock waits for it "
         "at both ends of a window"
         + (
@@ -179,66 +181,66 @@ SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
             else ""
         )
     ),
-    "not waited for": lambda e: f"NOT BELIEVABLE: {e['reason']}",
-    "other device": lambda e: (
+    Code.NOT_WAITED_FOR: lambda e: f"NOT BELIEVABLE: {e['reason']}",
+    Code.OTHER_DEVICE: lambda e: (
         f"it also holds tensors on {', '.join(e['devices'])}: what runs there is in none of the "
         f"times of {e['home']}"
     ),
-    "asynchronous library": lambda e: (
+    Code.ASYNCHRONOUS_LIBRARY: lambda e: (
         f"{e['library']} is loaded: its calls return before their work is done, and the host's "
         f"clock does not wait for it; call {e['call']} in fn"
     ),
-    "clock replaced": lambda e: (
+    Code.CLOCK_REPLACED: lambda e: (
         f"NOT BELIEVABLE: the file replaced {', '.join(e['what'])}, which was put back"
     ),
-    "library replaced": lambda e: (
+    Code.LIBRARY_REPLACED: lambda e: (
         f"NOT BELIEVABLE: the file replaced {', '.join(e['what'])}, which was put back"
     ),
-    "interpreter watched": lambda e: (
+    Code.INTERPRETER_WATCHED: lambda e: (
         f"NOT BELIEVABLE: the file hooked itself into the interpreter by {', '.join(e['what'])}: "
         "its code runs between the clock and the callable"
     ),
-    "few looks": lambda e: (
+    Code.FEW_LOOKS: lambda e: (
         f"{e['looks']} look(s) at it are too few to tell whether it keeps results: a longer run"
     ),
-    "works in turns": lambda e: (
+    Code.WORKS_IN_TURNS: lambda e: (
         f"NOT BELIEVABLE: {e['share']:.0%} of its time is in every {e['period']}th window: the "
         f"median says {_us(e['median_ns'])}, the mean {_us(e['mean_ns'])}"
     ),
-    "time falls": lambda e: (
+    Code.TIME_FALLS: lambda e: (
         f"NOT BELIEVABLE: after window {e['window']} it takes {_us(e['after_ns'])} and no longer "
         f"{_us(e['before_ns'])}: does it still do its work?"
     ),
-    "no growth": lambda e: (
+    Code.NO_GROWTH: lambda e: (
         f"NOT BELIEVABLE: {e['work']:.3g} times the work takes it {e['time']:.3g} times as long, "
         f"and its baseline {e['base']:.3g} times"
     ),
-    "no result": lambda _: (
+    Code.NO_RESULT: lambda _: (
         "NOT BELIEVABLE: it returns nothing, and its baseline returns something: nothing can be "
         "compared"
     ),
-    "work outside the window": lambda e: (
+    Code.WORK_OUTSIDE_THE_WINDOW: lambda e: (
         f"NOT BELIEVABLE: with each window of {_us(e['window_ns'])} goes {_us(e['outside_ns'])} "
         "that is not in it"
     ),
-    "not audited": lambda e: f"its results cannot be looked at ({e['reason']})",
-    "inputs fixed": lambda _: (
+    Code.NOT_AUDITED: lambda e: f"its results cannot be looked at ({e['reason']})",
+    Code.INPUTS_FIXED: lambda _: (
         "every call has the same inputs, so a result that is kept is not found out by its values: "
         "give inputs="
     ),
-    "nothing written": lambda _: (
+    Code.NOTHING_WRITTEN: lambda _: (
         "NOT BELIEVABLE: its result was overwritten before a timed call, and the call left it so: "
         "it did no work"
     ),
-    "faster again": lambda e: (
+    Code.FASTER_AGAIN: lambda e: (
         f"NOT BELIEVABLE: {_us(e['fresh_ns'])} on fresh inputs and {_us(e['again_ns'])} on the "
         f"same ones again ({e['looks']} looks): it keeps results"
     ),
-    "unfinished result": lambda _: (
+    Code.UNFINISHED_RESULT: lambda _: (
         "NOT BELIEVABLE: its result still changes after the timed window: the work goes on in a "
         "thread, another stream or a pool"
     ),
-    "lazy result": lambda _: (
+    Code.LAZY_RESULT: lambda _: (
         "NOT BELIEVABLE: what it returns is worked out when it is read, after the timed window"
     ),
 }

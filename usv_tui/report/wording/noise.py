@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.diagnosis.vocabulary import badge_of
 from usv_tui.model import StateWord
 from usv_tui.report.wording.codes import CODES, code_of
@@ -15,9 +16,28 @@ _LEAST_SHARE = 0.01
 _MUCH = 0.2
 """From this part of the variance on, the clock is to blame."""
 _BLAMED = (
-    *("host busy", "off the CPU", "page faults", "CPU-bound", "synchronises", "stalls"),
-    *("two modes", "below timer floor", "memory grows", "compiling inside", "not as alone"),
-    *("launch blocking", "profiler on", "anomaly detection", "cache not warm", "not warmed up"),
+    *(
+        Code.HOST_BUSY,
+        Code.OFF_THE_CPU,
+        Code.PAGE_FAULTS,
+        Code.CPU_BOUND,
+        Code.SYNCHRONISES,
+        Code.STALLS,
+    ),
+    *(
+        Code.TWO_MODES,
+        Code.BELOW_TIMER_FLOOR,
+        Code.MEMORY_GROWS,
+        Code.COMPILING_INSIDE,
+        Code.NOT_AS_ALONE,
+    ),
+    *(
+        Code.LAUNCH_BLOCKING,
+        Code.PROFILER_ON,
+        Code.ANOMALY_DETECTION,
+        Code.CACHE_NOT_WARM,
+        Code.NOT_WARMED_UP,
+    ),
 )
 """Findings that explain a spread, the weightiest first."""
 NOBODY = "nothing outside the rows is found to blame: the spread is their own"
@@ -83,8 +103,8 @@ def _findings(snapshot: Snapshot) -> list[Culprit]:
 
 
 _REMEDIES = {
-    "host busy": "wait, stop the others, pin to a free core (taskset), or --inner 3",
-    "stalls": "an idle machine; pin to a free core (taskset)",
+    Code.HOST_BUSY: "wait, stop the others, pin to a free core (taskset), or --inner 3",
+    Code.STALLS: "an idle machine; pin to a free core (taskset)",
 }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from usv_tui import plain
+from usv_tui.codes import Code
 from usv_tui.model import Notice
 from usv_tui.report.wording.findings import SENTENCES
 from usv_tui.vendor.processes import MOST, words
@@ -48,148 +49,152 @@ def _roofline(evidence: Mapping[str, Any]) -> str:
     )
 
 
-_SENTENCES: dict[str, Words] = {
+_SENTENCES: dict[Code, Words] = {
     **SENTENCES,
-    "inputs restored": lambda _: (
+    Code.INPUTS_RESTORED: lambda _: (
         "the callable changes its arguments: they are put back, untimed, before each call"
     ),
-    "audited": lambda e: (
+    Code.AUDITED: lambda e: (
         f"{e['looks']} look(s) at results and times outside the timed windows took "
         f"{float(e['seconds']):.3g} s"
     ),
-    "roofline measured": _roofline,
-    "telemetry lost": lambda e: f"telemetry lost (the timing goes on): {e.get('reason', '')}",
-    "telemetry recovered": lambda _: "telemetry is back",
-    "telemetry stalled": _stalled,
-    "telemetry off": lambda e: (
+    Code.ROOFLINE_MEASURED: _roofline,
+    Code.TELEMETRY_LOST: lambda e: f"telemetry lost (the timing goes on): {e.get('reason', '')}",
+    Code.TELEMETRY_RECOVERED: lambda _: "telemetry is back",
+    Code.TELEMETRY_STALLED: _stalled,
+    Code.TELEMETRY_OFF: lambda e: (
         f"no telemetry: {str(e.get('reason', '')).removeprefix('no telemetry: ')}"
     ),
-    "sensors lost": lambda e: (
+    Code.SENSORS_LOST: lambda e: (
         f"no longer reported: {', '.join(e['sensors'])} ({e['reason']}); the timing goes on"
     ),
-    "sensors back": lambda e: f"reported again: {', '.join(e['sensors'])}",
-    "memory errors": lambda e: (
+    Code.SENSORS_BACK: lambda e: f"reported again: {', '.join(e['sensors'])}",
+    Code.MEMORY_ERRORS: lambda e: (
         f"THE DEVICE HAD {e.get('errors', '?')} UNCORRECTED MEMORY ERRORS during the run: its "
         "results cannot be trusted (nvidia-smi -q -d ECC)"
     ),
-    "driver error": lambda e: f"the driver reports Xid {e.get('xid', '?')} (dmesg says more)",
-    "sensor refused": lambda e: (
+    Code.DRIVER_ERROR: lambda e: f"the driver reports Xid {e.get('xid', '?')} (dmesg says more)",
+    Code.SENSOR_REFUSED: lambda e: (
         f"{e.get('sensor', 'a sensor')} gives values that cannot be true, and they are left out "
         f"({e.get('reason', '')})"
     ),
-    "sensor doubted": lambda e: f"{e.get('sensor', 'a sensor')} is {e.get('reason', '')}",
-    "device lost": lambda e: f"THE DEVICE IS LOST: {e.get('reason', '')}",
-    "handover": lambda e: (
+    Code.SENSOR_DOUBTED: lambda e: f"{e.get('sensor', 'a sensor')} is {e.get('reason', '')}",
+    Code.DEVICE_LOST: lambda e: f"THE DEVICE IS LOST: {e.get('reason', '')}",
+    Code.HANDOVER: lambda e: (
         f"handing the turn over took {float(e['median_ns']) / 1e3:.1f} µs (median of "
         f"{e['turns']} turns)"
     ),
-    "shared device": lambda e: f"others use this device: {_others(e)}",
-    "no longer shared": lambda _: "the device is ours alone again",
-    "not warmed up": lambda e: (
+    Code.SHARED_DEVICE: lambda e: f"others use this device: {_others(e)}",
+    Code.NO_LONGER_SHARED: lambda _: "the device is ours alone again",
+    Code.NOT_WARMED_UP: lambda e: (
         f"still moving after {e['warmup_max_s']:g} s of warm-up: see its state word"
         if "warmup_max_s" in e
         else f"its first {e['windows']} windows differ by {float(e['difference']):+.2%} "
         "from the rest: a longer --warmup"
     ),
-    "flush unavailable": lambda e: f"cold was asked for, but no flush: {e.get('reason', '')}",
-    "out of memory, retrying": lambda e: (
+    Code.FLUSH_UNAVAILABLE: lambda e: f"cold was asked for, but no flush: {e.get('reason', '')}",
+    Code.OUT_OF_MEMORY_RETRYING: lambda e: (
         f"out of memory, tried once more later ({e.get('message', '')})"
     ),
-    "not built afresh": lambda e: f"its buffers stay where they are: {e.get('reason', '')}",
-    "bad pace": lambda e: str(e.get("reason", "")),
-    "slow row": lambda e: (
+    Code.NOT_BUILT_AFRESH: lambda e: f"its buffers stay where they are: {e.get('reason', '')}",
+    Code.BAD_PACE: lambda e: str(e.get("reason", "")),
+    Code.SLOW_ROW: lambda e: (
         f"{float(e['seconds']):.3g} s a window: its first calls are its samples, without a warm-up"
     ),
-    "only a first call": lambda e: (
+    Code.ONLY_A_FIRST_CALL: lambda e: (
         f"its only sample is its first call, {float(e['seconds']):.3g} s, which may hold compiling "
         f"({e.get('why', '')})"
     ),
-    "stuck": lambda e: f"no sample for {float(e.get('seconds', 0)):.0f} s: still inside one call",
-    "control differs": lambda e: (
+    Code.STUCK: lambda e: (
+        f"no sample for {float(e.get('seconds', 0)):.0f} s: still inside one call"
+    ),
+    Code.CONTROL_DIFFERS: lambda e: (
         "the control row is the baseline again, and differs from it "
         f"({_ratio(e.get('low'))} to {_ratio(e.get('high'))}): no ratio of this run can be trusted"
     ),
-    "lock refused": lambda e: f"clocks not locked: {e.get('reason', '')}",
-    "not advised": lambda e: f"clocks not locked: {e.get('reason', '')}",
-    "lock note": lambda e: str(e.get("reason", "")),
-    "clocks": lambda e: f"clock control failed ({e.get('reason', '')})",
-    "guardian died": lambda e: (
+    Code.LOCK_REFUSED: lambda e: f"clocks not locked: {e.get('reason', '')}",
+    Code.NOT_ADVISED: lambda e: f"clocks not locked: {e.get('reason', '')}",
+    Code.LOCK_NOTE: lambda e: str(e.get("reason", "")),
+    Code.CLOCKS: lambda e: f"clock control failed ({e.get('reason', '')})",
+    Code.GUARDIAN_DIED: lambda e: (
         f"the guardian of the lock {e.get('reason', '')} died: while it has none, a "
         "crash leaves it on"
     ),
-    "guardian renewed": lambda _: "the lock has a guardian again",
-    "no guardian": lambda e: (
+    Code.GUARDIAN_RENEWED: lambda _: "the lock has a guardian again",
+    Code.NO_GUARDIAN: lambda e: (
         "no guardian could be started: a crash would leave the clocks locked until "
         f"`usv-tui clocks restore` ({e.get('reason', '')})"
     ),
-    "unlock failed": lambda e: f"CLOCKS NOT GIVEN BACK: {e.get('reason', '')}",
-    "damaged session": lambda e: (
+    Code.UNLOCK_FAILED: lambda e: f"CLOCKS NOT GIVEN BACK: {e.get('reason', '')}",
+    Code.DAMAGED_SESSION: lambda e: (
         f"THE FILE IS DAMAGED: {e['bytes']} bytes at byte {e['at_byte']} are missing here, "
         f"{e['reason']}"
     ),
-    "joined sessions": lambda e: (
+    Code.JOINED_SESSIONS: lambda e: (
         f"ANOTHER SESSION FOLLOWS IN THE FILE at byte {e['at_byte']}: its {e['bytes']} bytes are "
         "not read (one file holds one session; compare takes several)"
     ),
-    "not kept": lambda e: f"a record of kind {e['kind']} is not kept: {e['reason']}",
-    "own fault": _own_fault,
-    "keep reached": lambda e: str(e.get("reason", "")),
-    "samples dropped": lambda e: str(e.get("reason", "")),
-    "journal": lambda e: str(e.get("reason", "")),
-    "not saved": lambda e: str(e.get("reason", "")),
-    "look for": lambda e: f"look for: {e.get('reason', '')}",
-    "long import": lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
-    "only in one": lambda e: (
+    Code.NOT_KEPT: lambda e: f"a record of kind {e['kind']} is not kept: {e['reason']}",
+    Code.OWN_FAULT: _own_fault,
+    Code.KEEP_REACHED: lambda e: str(e.get("reason", "")),
+    Code.SAMPLES_DROPPED: lambda e: str(e.get("reason", "")),
+    Code.JOURNAL: lambda e: str(e.get("reason", "")),
+    Code.NOT_SAVED: lambda e: str(e.get("reason", "")),
+    Code.LOOK_FOR: lambda e: f"look for: {e.get('reason', '')}",
+    Code.LONG_IMPORT: lambda e: f"{e['what']} has not returned for {float(e['seconds']):.0f} s",
+    Code.ONLY_IN_ONE: lambda e: (
         f"only {e['version']} has it, not {e['other']}: there is nothing to compare it with"
     ),
-    "foreign code": lambda e: (
+    Code.FOREIGN_CODE: lambda e: (
         f"THIS IS NOT ONLY THE OTHER VERSION'S CODE: {e['count']} module(s) come from "
         f"{e['folder']} ({', '.join(e['modules'])})"
     ),
-    "version saved": lambda e: f"save {e['number']}: {e['files']}",
-    "version refused": lambda e: (
+    Code.VERSION_SAVED: lambda e: f"save {e['number']}: {e['files']}",
+    Code.VERSION_REFUSED: lambda e: (
         f"save {e['number']} is not measured, the one before goes on: {e['why']}"
     ),
-    "turn opens": lambda e: (
+    Code.TURN_OPENS: lambda e: (
         f"the first {e['rounds']} round(s) of a turn differ from its others: flagged as ramp"
     ),
-    "not compared": lambda e: (
+    Code.NOT_COMPARED: lambda e: (
         f"its result cannot be held against the other version's: {e['reason']}"
     ),
-    "fresh worker": lambda e: f"measuring goes on in {e['why']}",
-    "imports emptied": lambda e: (
+    Code.FRESH_WORKER: lambda e: f"measuring goes on in {e['why']}",
+    Code.IMPORTS_EMPTIED: lambda e: (
         f"{e.get('rows', 'a row')} emptied {e.get('what', 'sys.modules')}: it was put back"
     ),
-    "code loaded": lambda e: (
+    Code.CODE_LOADED: lambda e: (
         f"code came in while it was measured: {e.get('modules', '?')} modules, "
         f"{e.get('graphs', '?')} compiled graphs"
     ),
-    "thread exit": lambda e: (
+    Code.THREAD_EXIT: lambda e: (
         f"a thread of the benchmark file {e.get('what', '?')}: that thread ended, and nothing else"
     ),
-    "signalled": lambda e: (
+    Code.SIGNALLED: lambda e: (
         f"{e.get('signal', 'a signal')} came to the measuring process alone, which goes on"
     ),
-    "tried again": lambda _: "tried again, on request",
-    "only warm-up samples": lambda e: (
+    Code.TRIED_AGAIN: lambda _: "tried again, on request",
+    Code.ONLY_WARM_UP_SAMPLES: lambda e: (
         f"all its samples are of the warm-up ({e['why']}): a longer run, or a shorter --warmup"
     ),
-    "long first call": lambda e: (
+    Code.LONG_FIRST_CALL: lambda e: (
         f"{e['state']} for {float(e['seconds']):.0f} s: a call has not returned"
     ),
-    "does not cool": lambda e: (
+    Code.DOES_NOT_COOL: lambda e: (
         f"still {float(e['temp_c']):g} C after two minutes, not {float(e['limit_c']):g} C: "
         "measuring goes on at a steady pace"
     ),
-    "threads": lambda e: (
+    Code.THREADS: lambda e: (
         f"torch computes with {e.get('torch_threads', '?')} threads "
         f"({e.get('torch_interop_threads', '?')} between operators)"
     ),
-    "sequential": lambda e: f"timed by itself, not interleaved with others: {e.get('reason', '')}",
-    "in place": lambda e: (
+    Code.SEQUENTIAL: lambda e: (
+        f"timed by itself, not interleaved with others: {e.get('reason', '')}"
+    ),
+    Code.IN_PLACE: lambda e: (
         f"{_apart(e)} beside its group as where the script called it: the value is the latter"
     ),
-    "group closed": lambda e: (
+    Code.GROUP_CLOSED: lambda e: (
         f"{e.get('rows', '?')} calls that wait "
         + (
             f"hold {float(e['held_bytes']) / 1e9:.3g} GB"
@@ -198,13 +203,15 @@ _SENTENCES: dict[str, Words] = {
         )
         + ": they are timed now, before the rest of their group"
     ),
-    "sleeps skipped": lambda e: (
+    Code.SLEEPS_SKIPPED: lambda e: (
         f"{e['count']} sleeps between its benchmarks, {float(e['seconds']):.3g} s, were skipped"
     ),
-    "script ended": lambda e: (
+    Code.SCRIPT_ENDED: lambda e: (
         f"the script ended with exit code {e.get('exit', '?')}, {e.get('rows', 0)} rows timed"
     ),
-    "no thermometer": lambda e: f"pace {e.get('pace', '')} needs a temperature, and there is none",
+    Code.NO_THERMOMETER: lambda e: (
+        f"pace {e.get('pace', '')} needs a temperature, and there is none"
+    ),
 }
 
 
