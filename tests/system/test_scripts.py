@@ -125,3 +125,54 @@ def test_a_script_that_runs_for_ever_ends_with_its_time_or_a_signal(tmp_path):
     out, _ = program.communicate(timeout=30)
     assert program.returncode == 130
     assert "script:2" in out
+
+
+SUITE = """
+    def test_fast(benchmark):
+        assert benchmark(sum, [1, 2]) == 3
+
+    def test_slow(benchmark):
+        benchmark(lambda: sum(range(20_000)))
+
+    def test_pedantic(benchmark):
+        benchmark.pedantic(sorted, args=([3, 1],), rounds=7, iterations=5)
+
+    def test_wrong(benchmark):
+        benchmark(lambda: 1)
+        assert False, "wrong"
+
+    def test_without():
+        pass
+    """
+
+
+def test_a_suite_of_pytest_benchmark_runs_with_its_own_table(tmp_path):
+    """Its report holds our numbers, its exit code is the program's, its tests are our rows."""
+    pytest.importorskip("pytest_benchmark")
+    words = (
+        "--headless",
+        "--json",
+        "out.json",
+        "pytest",
+        "test_it.py",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    )
+    done = _run(tmp_path, SUITE, *words, "--benchmark-max-time=0.1", name="test_it.py")
+
+    assert done.returncode == 1, done.stderr
+    assert "1 failed, 4 passed" in done.stdout
+    assert "benchmark: 4 tests" in done.stdout
+    rows = {row["name"]: row for row in json.loads((tmp_path / "out.json").read_text())["rows"]}
+    assert set(rows) == {"test_fast", "test_slow", "test_pedantic", "test_wrong"}
+    assert rows["test_pedantic"]["statistics"]["n"] + rows["test_pedantic"]["stalls"] == 7
+    assert rows["test_slow"]["statistics"]["median_s"] > rows["test_fast"]["statistics"]["median_s"]
+
+
+def test_an_option_of_ours_behind_the_word_is_told(tmp_path):
+    """It is pytest's there, which does not know it."""
+    done = _run(tmp_path, SUITE, "pytest", "--headless", "test_it.py", name="test_it.py")
+
+    assert done.returncode == 4
+    assert "--headless is its own argument there: usv-tui's go before it" in done.stderr

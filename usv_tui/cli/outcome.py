@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from usv_tui import plain
+from usv_tui.cli import script
 from usv_tui.cli.voice import put, say, terminal_width, to_stdout
 from usv_tui.errors import ExitCode, UsageError, one_line
 
@@ -148,7 +149,8 @@ class Outcome:
         for item in store.refused:
             say(f"usv-tui: not timed: {plain.name(item.name)}: {plain.line(item.reason)}")
         if not session.has_samples:
-            say(f"usv-tui: nothing was timed{views.where_it_stands(store)}")
+            hint = script.misplaced(self._args)
+            say(f"usv-tui: nothing was timed{views.where_it_stands(store)}{hint}")
         elif store.unsampled:
             why = store.course.stop_reason or "the run was ended"
             say(f"usv-tui: not timed: {', '.join(store.unsampled)} ({why})")

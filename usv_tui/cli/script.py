@@ -111,6 +111,14 @@ def own_submission(argv: Sequence[str], at: int) -> list[str]:
     return [str(beside)] if file_at(argv[at + 1 :]) is None and beside.is_file() else []
 
 
+def misplaced(args: argparse.Namespace) -> str:
+    """A hint where options of ours stand among a script's arguments; else empty."""
+    theirs = (word.partition("=")[0] for word in getattr(args, "script", None) or ())
+    known = run_parser()._option_string_actions  # noqa: SLF001  argparse has no other list of them
+    ours = [word for word in theirs if word.startswith("--") and word in known]
+    return f" ({ours[0]} is its own argument there: usv-tui's go before it)" if ours else ""
+
+
 def refuse(file: str | None, what: str) -> None:
     """Say that a command needs rows that are known beforehand.
 
