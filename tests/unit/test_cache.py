@@ -201,4 +201,5 @@ def test_memory_is_seen_through_what_a_callable_holds():
     def closes():
         return a
 
-    assert distinct_bytes([closes, functools.partial(closes, b)]) == a.nbytes + b.nbytes
+    held = functools.partial(closes, b)  # type: ignore[call-arg]
+    assert distinct_bytes([closes, held]) == a.nbytes + b.nbytes

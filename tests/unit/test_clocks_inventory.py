@@ -19,7 +19,7 @@ ALL = [FIRST, SECOND, CARD]
 
 def who(vendor: str = "nvidia", **facts: object) -> Identity:
     """What a framework tells of its device 0."""
-    return Identity(vendor=vendor, ordinal=0, **facts)  # type: ignore[arg-type]  facts of a test
+    return Identity(vendor=vendor, ordinal=0, **facts)  # type: ignore[arg-type]
 
 
 def test_a_uuid_without_prefix_finds_its_device_whatever_the_order() -> None:

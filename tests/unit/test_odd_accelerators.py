@@ -450,7 +450,7 @@ def test_the_doctor_loads_a_backend_as_a_run_does(
         monkeypatch.setattr(machine, "load_backend", bring)
         torch.kind = "newacc"
 
-        def said(device: str) -> list[machine.Check]:
+        def said(device: str) -> list[Any]:
             report = machine.diagnose(
                 device,
                 torch_loader=lambda: torch,
