@@ -16,10 +16,12 @@ LIBRARIES = ROOT / "tests" / "fakes" / "libraries"
 
 def _run(folder, source, *words, name="script.py", timeout=60, **streams):
     (folder / name).write_text(textwrap.dedent(source))
+    # A pytest that is started is no worker of the one that runs these tests.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "usv_tui", "--no-save", "--device", "cpu", *words],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{LIBRARIES}", "COLUMNS": "200"},
+        env=own | {"PYTHONPATH": f"{ROOT}:{LIBRARIES}", "COLUMNS": "200"},
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -113,7 +115,7 @@ def test_a_script_that_runs_for_ever_ends_with_its_time_or_a_signal(tmp_path):
             "script.py",
         ],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{LIBRARIES}"},
+        env=own | {"PYTHONPATH": f"{ROOT}:{LIBRARIES}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
