@@ -115,7 +115,7 @@ def test_a_script_that_runs_for_ever_ends_with_its_time_or_a_signal(tmp_path):
             "script.py",
         ],
         cwd=tmp_path,
-        env=own | {"PYTHONPATH": f"{ROOT}:{LIBRARIES}"},
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{LIBRARIES}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
