@@ -311,3 +311,14 @@ def test_a_session_is_the_same_under_another_name(path, tmp_path, clock):
         file.truncate()
     with pytest.raises(UsageError, match="holds no session yet"):
         ReplaySession(cut, Playhead(clock))  # one frame was all there was
+
+
+def test_a_simulated_card_is_called_so_once():
+    """Its name says it; its driver is none."""
+    store = Store()
+    info = DeviceInfo(
+        uuid="x", name="card (simulated)", kind="sim", driver="simulated", simulated=True
+    )
+    store.apply([fake.start(), Device(BEGIN_NS, info)])
+
+    assert [line.text for line in store.log.lines] == ["card (simulated)"]

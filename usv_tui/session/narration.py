@@ -56,7 +56,7 @@ def _device(store: "Store", record: Device) -> None:
 
 def _device_line(info: DeviceInfo) -> str:
     uuid = info.slice or info.uuid if info.kind in set(BACKENDS) else ""
-    parts = [info.name, uuid, info.driver or ""]
+    parts = [info.name, uuid, "" if info.simulated else info.driver or ""]
     return " ".join(part for part in parts if part)
 
 
