@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from usv_tui.model import Answer
 from usv_tui.session.snapshot import RowView, Snapshot
 from usv_tui.stats.duet import ALPHA, BAND, SAME
 
@@ -60,9 +59,3 @@ def row_data(row: RowView) -> dict[str, Any]:
             ],
         }
     }
-
-
-def undecided(snapshot: Snapshot) -> list[RowView]:
-    """Rows of both versions of which nothing can be said."""
-    rows = (row for row in snapshot.rows if row.rival is not None and row.parent is None)
-    return [row for row in rows if row.ratio is None or row.ratio.answer is Answer.UNDECIDED]

@@ -14,9 +14,9 @@ from usv_tui.errors import SensorGap
 from usv_tui.model import DeviceInfo, Reading, Reason
 from usv_tui.seams import Identity, Tier
 from usv_tui.telemetry.plausible import BUSY_PCT, EnergyWitness, sane_info
-from usv_tui.telemetry.sensors import MonotonicCounter, S, SensorBoard
-from usv_tui.telemetry.silence import Silence
-from usv_tui.timesource import MonotonicTime, TimeSource
+from usv_tui.telemetry.sensors import S, SensorBoard
+from usv_tui.telemetry.sysfs import SysfsTelemetry
+from usv_tui.timesource import TimeSource
 from usv_tui.vendor.amd_metrics import Metrics, MetricsError, decode
 from usv_tui.vendor.amdgpu import StarFile, find_device, first_mhz, kfd_ids, kfd_processes
 from usv_tui.vendor.kinds import Access, Vendor
@@ -57,10 +57,11 @@ _UNKNOWN_THROTTLE = 1 << 24
 """Shown as hexadecimal: the driver sets a throttle bit that is not known here."""
 
 
-class AmdTelemetry:
+class AmdTelemetry(SysfsTelemetry):
     """One AMD GPU as a watched device. `sys_root` is where sysfs is found."""
 
     name = "amdgpu"
+    vendor = Vendor.AMD
 
     def __init__(
         self,
@@ -70,24 +71,16 @@ class AmdTelemetry:
         own_pids: Iterable[int] = (),
     ) -> None:
         """Watch the device of this identity (or PCI address); nothing is opened before `open`."""
-        if isinstance(identity, str):
-            identity = Identity(vendor=Vendor.AMD, ordinal=0, pci=identity)
-        self._identity = identity
-        self._sys = Path(sys_root)
-        self._time = time_source or MonotonicTime()
         self._own_pids = own_pids
-        self._reset()
+        super().__init__(identity, sys_root, time_source)
 
     def _reset(self) -> None:
+        super()._reset()
         self._board = SensorBoard(_FIELDS)
-        self._info: DeviceInfo | None = None
-        self._device, self._found_by = Path(), ""
         self._hwmon: Path | None = None
         self._partition = "SPX"
         self._whole = ""
-        self._is_described = False
         self._metrics_file: SysFile | None = None
-        self._status_file: SysFile | None = None
         self._fallbacks: dict[str, SysFile] = {}
         self._kfd_ids: list[str] = []
         self._tabled: set[str] = set()
@@ -95,11 +88,9 @@ class AmdTelemetry:
         self._chosen_ns: int | None = None
         self._recheck_ns = RECHECK_NS
         self._stamp: tuple[int | None, int] = (None, 0)
-        self._energy = MonotonicCounter()
         self._witness = EnergyWitness(factor=2.0, periods=1)
         self._residency: tuple[tuple[int, int, int, int], int] | None = None
         self._throttled_ns = [0, 0, 0]
-        self._silence = Silence()
 
     def open(self) -> DeviceInfo:
         """Find the device's files and what they offer.
@@ -125,17 +116,8 @@ class AmdTelemetry:
             self._board.never("others", "unknown (no KFD process list)")
         return self.info()
 
-    def info(self) -> DeviceInfo:
-        """The device and what is known of its sensors now."""
-        info = self._info or DeviceInfo(uuid="", name="", kind=Vendor.AMD, pci=self._identity.pci)
-        return msgspec.structs.replace(info, sensors=self._board.infos())
-
-    def close(self) -> None:
-        """Give all descriptors back. Never raises."""
-        for file in (self._metrics_file, self._status_file, *self._fallbacks.values()):
-            if file is not None:
-                file.close()
-        self._reset()
+    def _sensor_files(self) -> Iterable[SysFile]:
+        return filter(None, (self._metrics_file, *self._fallbacks.values()))
 
     def read(self, tiers: Tier) -> Reading:
         """Read the sensors of the given tiers.
@@ -161,8 +143,7 @@ class AmdTelemetry:
                 self._read_fast(start_ns)
             if tiers & Tier.SLOW:
                 self._read_slow(start_ns)
-            files = filter(None, (self._metrics_file, *self._fallbacks.values()))
-            self._silence.judge(start_ns, files, "AMD GPU")
+            self._silence.judge(start_ns, self._sensor_files(), "AMD GPU")
         if tiers & Tier.RARE and self._kfd_ids:
             self._read_others()
         at_ns = (start_ns + self._time.now_ns()) // 2
@@ -172,7 +153,7 @@ class AmdTelemetry:
 
     def _open(self, path: Path, scale: float = 1.0) -> SysFile | None:
         try:
-            return StarFile(path) if path.name.startswith("pp_dpm") else SysFile(path, scale)
+            return StarFile(path) if path.name.startswith("pp_dpm") else super()._open(path, scale)
         except OSError:
             return None
 
@@ -276,14 +257,6 @@ class AmdTelemetry:
                 self._board.never(name, reason)
 
     # --- reading
-
-    def _is_asleep(self) -> bool:
-        if self._status_file is None:
-            return False
-        try:
-            return self._status_file.read(32).startswith(b"suspend")
-        except OSError:
-            return False
 
     def _read_fast(self, now_ns: int) -> None:
         metrics, why_not = self._read_metrics()

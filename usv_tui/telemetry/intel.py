@@ -13,10 +13,10 @@ from usv_tui.errors import SensorGap
 from usv_tui.model import DeviceInfo, Reading, Reason
 from usv_tui.seams import Identity, Tier
 from usv_tui.telemetry.plausible import sane_info
-from usv_tui.telemetry.sensors import MonotonicCounter, S, SensorBoard
-from usv_tui.telemetry.silence import Silence
+from usv_tui.telemetry.sensors import S, SensorBoard
+from usv_tui.telemetry.sysfs import SysfsTelemetry
 from usv_tui.telemetry.torch_xpu import FirstThatOpens, TorchXpuTelemetry
-from usv_tui.timesource import MonotonicTime, TimeSource
+from usv_tui.timesource import TimeSource
 from usv_tui.vendor.intel import IntelCard, device_name, find_device, grid, gts
 from usv_tui.vendor.kinds import BACKENDS, Access, Vendor
 from usv_tui.vendor.sysfs import SysFile, hwmon_inputs, hwmon_limits, hwmon_of, read_text, uevent
@@ -51,41 +51,23 @@ _UNKNOWN_REASON = 1 << 24
 """Shown as hexadecimal: the driver says that it throttles, for a reason that is not known here."""
 
 
-class IntelTelemetry:
+class IntelTelemetry(SysfsTelemetry):
     """One Intel GPU as a watched device. `sys_root` is where sysfs is found."""
 
     name = "intel"
-
-    def __init__(
-        self,
-        identity: Identity | str,
-        sys_root: str | Path = "/sys",
-        time_source: TimeSource | None = None,
-    ) -> None:
-        """Watch the device of this identity (or PCI address); nothing is opened before `open`."""
-        if isinstance(identity, str):
-            identity = Identity(vendor=Vendor.INTEL, ordinal=0, pci=identity)
-        self._identity = identity
-        self._sys = Path(sys_root)
-        self._time = time_source or MonotonicTime()
-        self._reset()
+    vendor = Vendor.INTEL
 
     def _reset(self) -> None:
+        super()._reset()
         self._board = SensorBoard([*_UNITS, *_NEVER])
-        self._info: DeviceInfo | None = None
-        self._device, self._found_by = Path(), ""
-        self._is_described = False
-        self._status_file: SysFile | None = None
         self._files: dict[str, SysFile] = {}
         """The file of each quantity that has one."""
         self._clocks: list[SysFile] = []
         """The actual clock of each unit that computes."""
         self._throttles: list[tuple[SysFile, int]] = []
         """A file for each reason, and what it stands for."""
-        self._energy = MonotonicCounter()
         self._gain: tuple[int, int] | None = None
         """The energy counter in µJ and when it was last seen to move."""
-        self._silence = Silence()
 
     def open(self) -> DeviceInfo:
         """Find the device's files and what they offer.
@@ -108,19 +90,7 @@ class IntelTelemetry:
         self._declare(hwmon)
         return self.info()
 
-    def info(self) -> DeviceInfo:
-        """The device and what is known of its sensors now."""
-        info = self._info or DeviceInfo(uuid="", name="", kind=Vendor.INTEL, pci=self._identity.pci)
-        return msgspec.structs.replace(info, sensors=self._board.infos())
-
-    def close(self) -> None:
-        """Give all descriptors back. Never raises."""
-        for file in (self._status_file, *self._all_files()):
-            if file is not None:
-                file.close()
-        self._reset()
-
-    def _all_files(self) -> list[SysFile]:
+    def _sensor_files(self) -> list[SysFile]:
         return [*self._clocks, *self._files.values(), *(file for file, _ in self._throttles)]
 
     def read(self, tiers: Tier) -> Reading:
@@ -155,15 +125,9 @@ class IntelTelemetry:
             for name in _SLOW:
                 self._read_file(name, now_ns)
             self._board.watch_stuck()
-        self._silence.judge(now_ns, self._all_files(), "Intel GPU")
+        self._silence.judge(now_ns, self._sensor_files(), "Intel GPU")
 
     # --- finding things
-
-    def _open(self, path: Path, scale: float = 1.0) -> SysFile | None:
-        try:
-            return SysFile(path, scale)
-        except OSError:
-            return None
 
     def _hwmon(self) -> Path | None:
         """The card's; i915 has one more for each of its units."""
@@ -258,12 +222,6 @@ class IntelTelemetry:
             return None
 
     # --- reading
-
-    def _is_asleep(self) -> bool:
-        try:
-            return self._status_file is not None and self._status_file.read(32).startswith(b"susp")
-        except OSError:
-            return False
 
     def _all_absent(self, why: str) -> None:
         self._gain = None
