@@ -47,6 +47,7 @@ class Code(StrEnum):
     IMPORTS_EMPTIED = "imports emptied"
     IN_PLACE = "in place"
     INNER_DIFFERS = "inner differs"
+    INPUTS_DIFFER = "inputs differ"
     INPUTS_FIXED = "inputs fixed"
     INPUTS_RESTORED = "inputs restored"
     INTERPRETER_WATCHED = "interpreter watched"

@@ -489,6 +489,54 @@ def works_in_a_collection(world):
     return fn
 
 
+@trick(*KEPT)
+def memo_that_forgets(world):
+    """Every ninth call forgets, so that it is slow on the same inputs, too, now and then."""
+    calls, kept = [], {}
+
+    def fn(a, b):
+        calls.append(1)
+        if len(calls) % 9 == 0:
+            kept.clear()
+        key = (a[0].tobytes(), b[0].tobytes())
+        if key not in kept:
+            kept[key] = world.work(a, b)
+        return kept[key].copy()
+
+    return fn
+
+
+class _Agrees(np.ndarray):
+    def __array_ufunc__(self, *_, **__):
+        return np.True_
+
+    def __array_function__(self, *_):
+        return True
+
+
+@trick("not-audited", *WRONG)
+def an_array_that_agrees(_world):
+    """Every comparison with it is true."""
+    return lambda a, _b: np.zeros_like(a).view(_Agrees)
+
+
+@trick(*KEPT)
+def empties_its_inputs(world):
+    """From its fifth call on: zeros have a product that is known."""
+    calls = []
+
+    def fn(a, b):
+        calls.append(1)
+        if not a[0].any():
+            return np.zeros_like(a)
+        made = world.work(a, b)
+        if len(calls) > 4:
+            a[:] = 0
+        return made
+
+    return fn
+
+
 # -- honest
 
 HONEST = {}

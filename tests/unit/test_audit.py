@@ -240,6 +240,14 @@ def test_a_result_that_cannot_be_copied_ends_nothing():
     assert len(loop.samples(1)) > 100
 
 
+def test_smaller_inputs_than_the_baselines_are_named():
+    """A row that draws a tenth of what its baseline draws does not do the same work."""
+    loop = Judged()
+    loop.row("tiny", loop.honest, inputs=lambda: np.random.rand(6))  # noqa: NPY002
+
+    assert "inputs differ" in loop.verdict()
+
+
 def test_a_row_that_there_is_no_time_to_look_at_is_told_of():
     """Whether it keeps results cannot be known then, and it is not to be called faster."""
     loop = Judged(max_time_s=3.0)

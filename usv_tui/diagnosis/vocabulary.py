@@ -56,6 +56,7 @@ BADGES: Mapping[Code, str] = {
     Code.WORKS_IN_TURNS: "in turns",
     Code.TIME_FALLS: "time falls",
     Code.NO_GROWTH: "no growth",
+    Code.INPUTS_DIFFER: "other inputs",
     Code.ROOFLINE_MEASURED: "measured",
     Code.CLOCK_REPLACED: "clock replaced",
     Code.SEQUENTIAL: "sequential",
@@ -90,7 +91,7 @@ DISBELIEVED = (
         Code.FASTER_AGAIN,
     ),
     *(Code.UNFINISHED_RESULT, Code.LAZY_RESULT, Code.NO_RESULT, Code.WORK_OUTSIDE_THE_WINDOW),
-    *(Code.WORKS_IN_TURNS, Code.TIME_FALLS, Code.NO_GROWTH),
+    *(Code.WORKS_IN_TURNS, Code.TIME_FALLS, Code.NO_GROWTH, Code.INPUTS_DIFFER),
     *(Code.CLOCK_REPLACED, Code.LIBRARY_REPLACED, Code.INTERPRETER_WATCHED, Code.NOT_WAITED_FOR),
 )
 """Codes under which a row's time is no time of its work: it has no ratio."""

@@ -26,8 +26,15 @@ _AUDIT_SHARE = 0.1
 """Of the run's time, which the first round of looks takes at most, and the last."""
 _LOOKS_BETWEEN_NS = NS_PER_S // 50
 """What a round of looks between these two takes, or a little more."""
+_SAME_SIZE = 0.75
+"""Inputs with a smaller share of the baseline's figures are less work."""
 _UNLIMITED_NS = 30 * NS_PER_S
 """A run without a limit, for that."""
+
+
+def _elements(row: Row) -> int | None:
+    """How many figures a row's inputs have; None: it is not handed any."""
+    return None if row.subject is None or row.is_failed else row.subject.elements
 
 
 class Auditing:
@@ -73,6 +80,12 @@ class Auditing:
             subject = row.subject
             if subject is not None and subject.check is not None and subject.inputs is None:
                 self._stage.note(Code.INPUTS_FIXED, row, {})
+        for bench, base in bases_of(self._stage.rows).items():
+            mine, wanted = (_elements(self._stage.rows[i]) for i in (bench, base))
+            if mine is not None and wanted is not None and mine < _SAME_SIZE * wanted:
+                evidence = {"elements": mine, "base": wanted}
+                row = self._stage.rows[bench]
+                self._stage.note(Code.INPUTS_DIFFER, row, evidence, level="error")
 
     def mend_references(self) -> None:
         """What the file has replaced is put back; no row is believed then."""

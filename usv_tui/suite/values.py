@@ -209,6 +209,13 @@ def _is_own_tensor(kind: type) -> bool:
     return torch is not None and kind in (getattr(torch, "Tensor", None), parameter)
 
 
+def plain(value: Any, like: Any) -> Any:
+    """A stranger's array as a plain one, where it stands for one: its class may say anything."""
+    if type(like) is np.ndarray and (isinstance(value, np.ndarray) or hasattr(value, "__array__")):
+        return np.array(value, copy=True, subok=False)
+    return value
+
+
 def read(value: Any, depth: int = _DEPTH) -> None:
     """Have the figures of something, of whatever class it is."""
     if is_array(value):

@@ -113,8 +113,9 @@ def verdict_of(row: RowView, snapshot: Snapshot) -> tuple[str, str, dict[str, An
         return "not_enough_data", "control-differs", {}
     if row.ratio is None:
         return "not_enough_data", "no-baseline", {}
-    if row.ratio.answer is Answer.FASTER and "few-looks" in _findings(row, snapshot):
-        return "not_enough_data", "few-looks", {"n": row.ratio.n}
+    unseen = sorted({"few-looks", "not-audited"} & _findings(row, snapshot))
+    if row.ratio.answer is Answer.FASTER and unseen:
+        return "not_enough_data", unseen[0], {"n": row.ratio.n}
     if row.ratio.answer is Answer.FASTER and base is not None and _is_mean_against(row, base):
         means = {"mean_s": row.whole.mean_s, "median_s": row.whole.median_s}
         return "not_enough_data", "mean-disagrees", {**means, "base_mean_s": base.whole.mean_s}

@@ -95,6 +95,10 @@ CODES: Mapping[str, Code] = {
         "with many times the work it takes no longer, while its baseline does",
         "give check= and inputs=, which show whether it does its work; are flops and bytes right?",
     ),
+    "inputs-differ": Code(
+        "its inputs are smaller than its baseline's: they are not the same work",
+        "the same inputs= for all rows of a group, or another group",
+    ),
     "no-result": Code(
         "it returns nothing, and its baseline returns something: nothing can be compared",
         "return the result",

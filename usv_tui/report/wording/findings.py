@@ -215,6 +215,10 @@ SENTENCES: Mapping[Code, Callable[[Mapping[str, Any]], str]] = {
         f"NOT BELIEVABLE: {e['work']:.3g} times the work takes it {e['time']:.3g} times as long, "
         f"and its baseline {e['base']:.3g} times"
     ),
+    Code.INPUTS_DIFFER: lambda e: (
+        f"NOT BELIEVABLE: its inputs have {e['elements']:,} figures, its baseline's {e['base']:,}: "
+        "that is not the same work"
+    ),
     Code.NO_RESULT: lambda _: (
         "NOT BELIEVABLE: it returns nothing, and its baseline returns something: nothing can be "
         "compared"
