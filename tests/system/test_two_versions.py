@@ -1,9 +1,17 @@
 """`usv-tui ab` with real processes: whatever one version does costs its own rows, by name."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 OLD = """
 def work(n):
@@ -102,3 +110,104 @@ def test_two_environments_with_different_versions_of_a_library(tmp_path):
     assert data["versions"]["labels"] == ["old", "new"]
     (row,) = [row for row in data["rows"] if row["name"] == "f @new"]
     assert row["versus"]["ratio"] > 1.25
+
+
+CARD = """
+from usv_tui.sim import kernel
+
+BENCHMARKS = {"one": kernel("one", us=100.0), "two": kernel("two", us=100.0)}
+"""
+LIMIT_S = 25.0
+
+
+@contextlib.contextmanager
+def compared(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A measuring comparison with a checked out version, on a simulated card that is locked."""
+    (folder / "tmp").mkdir()
+    project = folder / "project"
+    project.mkdir()
+    (project / "b.py").write_text(CARD)
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"],
+    ):
+        subprocess.run(["git", *words], cwd=project, check=True)
+    options = ["--device", "sim:h100:steady", "--headless", "--lock", "1200", "--warmup", "0.2"]
+    options += ["--launches", "1", "--launch-time", "1", "--json", str(folder / "r.json")]
+    with (folder / "err").open("w") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "usv_tui", "ab", "HEAD", "b.py", *options],
+            cwd=project,
+            env={**os.environ, "TMPDIR": str(folder / "tmp")},
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            told = folder / "err"
+            assert comes(lambda: "* measuring" in told.read_text() or process.poll() is not None)
+            assert process.poll() is None, told.read_text()
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def comes(condition) -> bool:
+    """True when it comes true within the limit."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def workers_of(pid: int) -> list[int]:
+    """Its measuring processes, as they were started."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with contextlib.suppress(OSError):
+                if b"spec_from_file_location" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_worker_that_is_killed_costs_the_row_that_it_was_in(tmp_path, side):
+    """A fresh launch takes its place, the row is named if it was in one, no worktree is left."""
+    with compared(tmp_path) as process:
+        os.kill(workers_of(process.pid)[side], signal.SIGKILL)
+        code = process.wait(LIMIT_S)
+
+    data = json.loads((tmp_path / "r.json").read_text())
+    lost = [row["error"] for row in data["rows"] if row["error"]]
+    assert code == (1 if lost else 0)
+    assert len(lost) <= 1
+    assert all("SIGKILL" in error for error in lost)
+    assert any(row.get("versus") for row in data["rows"])
+    assert data["versions"]["done"] == 1
+    assert "fresh worker" in {notice["code"] for notice in data["notices"]}
+    assert "given back" in (tmp_path / "err").read_text()
+    assert not list((tmp_path / "tmp").glob("usv-tui-ab-*"))
+
+
+def test_of_a_parent_that_is_killed_nothing_is_left(tmp_path):
+    """Its workers end, and the one that watches removes the worktrees."""
+    with compared(tmp_path) as process:
+        workers = workers_of(process.pid)
+        assert list((tmp_path / "tmp").glob("usv-tui-ab-*"))
+        process.kill()
+        process.wait()
+        assert comes(lambda: not list((tmp_path / "tmp").glob("usv-tui-ab-*")))
+        assert comes(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    listed = subprocess.run(
+        ["git", "worktree", "list"],
+        cwd=tmp_path / "project",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "usv-tui-ab" not in listed.stdout

@@ -162,7 +162,7 @@ def test_a_call_outside_of_a_report_is_sequential(tmp_path, capsys):
     )
     assert all(len(group) == 1 for group in loop.groups)
     assert set(loop.why) >= {"kernel", "kernel[run=2]", "kernel[run=3]", "script:6"}
-    assert "at once" in loop.why["kernel"]
+    assert "no other call" in loop.why["kernel"]
     assert capsys.readouterr().out.splitlines()[0] == "1.0 [1.0, 1.0, 1.0]"
     assert loop.calls["kernel"].seconds == 0.01
 

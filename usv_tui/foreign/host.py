@@ -24,19 +24,12 @@ from typing import Any, NamedTuple
 from usv_tui.codes import Code
 from usv_tui.errors import SuiteError, one_line
 from usv_tui.foreign.calls import Answer, Call, Conductor, Stopped
+from usv_tui.foreign.cells import Cell, Outcome
+from usv_tui.foreign.finder import LIBRARIES, Finder
 from usv_tui.foreign.freeze import freeze
 from usv_tui.foreign.held import held_bytes
 from usv_tui.foreign.surroundings import Surroundings
 
-LIBRARIES = {
-    "torch.utils.benchmark.utils.timer": "torch_benchmark",
-    "triton.testing": "triton_testing",
-    "flashinfer.testing.utils": "flashinfer_testing",
-    "flashinfer.testing": "flashinfer_testing",
-    "tritonbench.utils.triton_op": "tritonbench_op",
-    "cuda.bench": "nvbench",
-}
-"""The modules with entry points to be replaced, and who replaces them; a new one is a file."""
 AUTOTUNERS = (
     *("triton.runtime", "triton.compiler", "torch._inductor", "torch._dynamo", "helion"),
     *("tilelang.autotuner", "tilelang.profiler", "flashinfer.autotuner", "flashinfer.tuning"),
@@ -45,7 +38,7 @@ AUTOTUNERS = (
 _JOIN_S = 0.2
 _LONGEST_S = 20.0
 """Calls that wait for so much time are timed, so that whoever looks on sees some."""
-ALONE = "its value is needed at once"
+ALONE = "no other call was known when its value was needed"
 
 
 class Ending(NamedTuple):
@@ -96,7 +89,7 @@ class Host:
         self._has_called = False
         self._names: dict[str, int] = {}
         self._waiting: list[Waiting] = []
-        self._cells: dict[int, _Cell] = {}
+        self._cells: dict[int, Cell] = {}
         self._thread = 0
         self._skipped: list[float] = []
         self._real_sleep: Callable[[float], object] = lambda _: None
@@ -197,7 +190,7 @@ class Host:
     def _patched(self) -> Iterator[None]:
         self._real_sleep = self.replace(time, "sleep", self._sleep)
         self._register = self.replace(atexit, "register", self._at_exit)
-        finder = _Finder(self._install)
+        finder = Finder(self._install)
         sys.meta_path.insert(0, finder)
         try:
             for name in LIBRARIES:
@@ -384,7 +377,8 @@ class Host:
                 == is_inference
             ]
             self._waiting = [item for item in self._waiting if item not in members]
-            answers = self._measure([item.call for item in members])
+            why = ALONE if len(members) == 1 else ""
+            answers = self._measure([item.call for item in members], why)
             for item, answer in zip(members, answers, strict=True):
                 item.deliver(answer)
 
@@ -410,7 +404,7 @@ class Host:
             call.params = {**call.params, "run": count}
             call.group = call.group and f"{call.group} run {count}"
 
-    def cells(self, bodies: Sequence[Callable[[], Any]]) -> list["Outcome"]:
+    def cells(self, bodies: Sequence[Callable[[], Any]]) -> list[Outcome]:
         """Run pieces of the script side by side: each stands at its call until all do.
 
         Only one of them runs at a time, in a thread of its own with the state of this one; their
@@ -418,9 +412,9 @@ class Host:
         before the next one begins.
         """
         outcomes: list[Outcome] = []
-        batch: list[_Cell] = []
+        batch: list[Cell] = []
         for body in bodies:
-            cell = _Cell(body, self)
+            cell = Cell(body, self._cells)
             cell.go_on()
             batch.append(cell)
             held = held_bytes([c.call for c in batch if c.call is not None])
@@ -432,11 +426,11 @@ class Host:
                 batch = []
         return outcomes + self._work_off(batch)
 
-    def _work_off(self, cells: list["_Cell"]) -> list["Outcome"]:
+    def _work_off(self, cells: list[Cell]) -> list[Outcome]:
         try:
             while parked := [cell for cell in cells if cell.call is not None]:
                 calls = [cell.call for cell in parked if cell.call is not None]
-                why = ALONE if len(cells) > 1 and len(calls) == 1 else ""
+                why = ALONE if len(calls) == 1 else ""
                 answers = self._measure(calls, why)
                 for cell, answer in zip(parked, answers, strict=True):
                     cell.answer(answer)
@@ -449,116 +443,6 @@ class Host:
     def _end_of_waiting(self) -> None:
         for cell in list(self._cells.values()):
             cell.abandon()
-
-
-class Outcome(NamedTuple):
-    """What a piece of the script returned, or raised."""
-
-    value: Any = None
-    error: BaseException | None = None
-
-    def get(self) -> Any:
-        """As if it had been called now."""
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
-class _Cell:
-    """A piece of the script that stands still at its call."""
-
-    def __init__(self, body: Callable[[], Any], host: Host) -> None:
-        self.call: Call | None = None
-        """Where it stands; None when it has ended."""
-        self.outcome = Outcome()
-        self._body = body
-        self._host = host
-        self._given: Answer | None = None
-        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
-        self._state = Surroundings.now()
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(
-            target=context.run, args=(self._run,), name="usv-cell", daemon=True
-        )
-        self._has_begun = False
-
-    def _run(self) -> None:
-        self._mine.acquire()
-        ident = threading.get_ident()
-        self._host._cells[ident] = self
-        try:
-            with contextlib.ExitStack() as stack:
-                if self._state is not None:
-                    stack.enter_context(self._state.entered())
-                self.outcome = Outcome(self._body())
-        except BaseException as error:  # noqa: BLE001  raised again where the script called it
-            self.outcome = Outcome(error=error)
-        finally:
-            self._host._cells.pop(ident, None)
-            self._theirs.release()
-
-    def go_on(self) -> None:
-        """Run until its next call, or its end."""
-        self.call = None
-        if not self._has_begun:
-            self._has_begun = True
-            self._thread.start()
-        self._mine.release()
-        self._theirs.acquire()
-
-    def park(self, call: Call) -> Answer:
-        """In the cell: stand still until the call was timed."""
-        self.call = call
-        self._theirs.release()
-        self._mine.acquire()
-        if self._given is None:
-            raise Stopped
-        given, self._given = self._given, None
-        return given
-
-    def answer(self, answer: Answer) -> None:
-        """Give it what it waits for, and let it go on."""
-        self._given = answer
-        self.go_on()
-
-    def abandon(self) -> None:
-        """The run is to end."""
-        if self.call is not None:
-            self.go_on()
-
-
-class _Finder:
-    """Patches a library when it has been imported, and only then."""
-
-    def __init__(self, install: Callable[[types.ModuleType], object]) -> None:
-        self._install = install
-        self._is_looking = False
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Not ours to find; the loader that will be found is followed."""
-        if name not in LIBRARIES or self._is_looking:
-            return None
-        self._is_looking = True
-        try:
-            found = None
-            for finder in sys.meta_path:
-                look = getattr(finder, "find_spec", None)
-                if finder is not self and look is not None:
-                    found = look(name, path, target)
-                if found is not None:
-                    break
-        finally:
-            self._is_looking = False
-        load = getattr(getattr(found, "loader", None), "exec_module", None)
-        if found is None or load is None:
-            return found
-
-        def follow(module: types.ModuleType) -> None:
-            load(module)
-            self._install(module)
-
-        found.loader.exec_module = follow
-        return found
 
 
 def _own_part(error: BaseException, file: str) -> Any:

@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from usv_tui.foreign.calls import Call
-from usv_tui.foreign.host import CELL, Host, Label, Outcome
+from usv_tui.foreign.cells import Outcome
+from usv_tui.foreign.host import CELL, Host, Label
 
 _PROTON = "timed by Triton's profiler"
 _GRAPH_S = 1e-3

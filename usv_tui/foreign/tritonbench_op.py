@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from usv_tui.foreign.calls import Call
-from usv_tui.foreign.host import Host, Outcome
+from usv_tui.foreign.cells import Outcome
+from usv_tui.foreign.host import Host
 from usv_tui.foreign.triton_testing import clearing, graph_of
 
 

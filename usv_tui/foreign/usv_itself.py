@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from usv_tui.foreign.calls import Answer, Call
-from usv_tui.foreign.host import Host, Outcome
+from usv_tui.foreign.cells import Outcome
+from usv_tui.foreign.host import Host
 
 _OWN = ("timer", "lock_clocks", "cache_flush", "flush_mb")
 """Arguments that ask for a way of timing that is not the running loop's."""

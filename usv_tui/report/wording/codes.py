@@ -172,7 +172,7 @@ CODES: Mapping[str, Code] = {
     "host-busy": Code("somebody else has its CPU", "an idle machine"),
     "page-faults": Code("memory is taken and given back in each call", "allocate once"),
     "sequential": Code(
-        "a script's call that was timed by itself: its value was needed at once",
+        "a script's call that was timed by itself: no other was known when its value was needed",
         "what a perf_report, a Compare or one do_bench_many holds is interleaved",
     ),
     "in-place": Code(
