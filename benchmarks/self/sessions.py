@@ -23,7 +23,7 @@ import numpy as np
 from usv_tui.model import BenchInfo, Reading, RunConfig
 from usv_tui.records import SCHEMA, AnyRecord, Bench, End, Progress, Samples, Start, Telemetry
 from usv_tui.session import image, journal
-from usv_tui.session.controller import IMAGE_BYTES, IMAGE_NS
+from usv_tui.session.controller import IMAGE_BYTES, IMAGE_NS, IMAGES_IN
 from usv_tui.session.opened import open_session
 from usv_tui.session.replay import Playhead, ReplaySession
 from usv_tui.session.store import Store
@@ -161,7 +161,9 @@ def big(path: Path, samples: int) -> Store:
         store.apply(part)
         out.add(part)
         out.flush()
-        if store.last_ns > due_ns + IMAGE_NS and out.bytes_written >= 8 * (images + IMAGE_BYTES):
+        if store.last_ns > due_ns + IMAGE_NS and out.bytes_written >= IMAGES_IN * (
+            images + IMAGE_BYTES
+        ):
             due_ns = store.last_ns
             made = image.records_of(store)
             images += sum(len(record.state) for record in made)

@@ -56,6 +56,8 @@ from usv_tui.telemetry.poller import Poller
 from usv_tui.timesource import NS_PER_S, MonotonicTime, TimeSource
 
 _FLUSH_NS = NS_PER_S // 2
+IMAGES_IN = 12
+"""A file is so many times the images in it, at least while it is written."""
 IMAGE_BYTES = 1 << 22
 """About what one takes."""
 IMAGE_NS = 300 * NS_PER_S
@@ -246,11 +248,11 @@ class LiveSession(ShownSession):
         return True
 
     def _is_image_due(self, now_ns: int) -> bool:
-        """So that a run which is killed opens soon, too; images are an eighth of a file at most."""
+        """So that a run which is killed opens soon, too; images are a twelfth of a file at most."""
         return (
             self.journal is not None
             and now_ns - self._image_ns > IMAGE_NS
-            and self.journal.bytes_written >= 8 * (self._image_bytes + IMAGE_BYTES)
+            and self.journal.bytes_written >= IMAGES_IN * (self._image_bytes + IMAGE_BYTES)
             and image.is_worth_it(self.store)
         )
 
