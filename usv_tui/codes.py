@@ -17,6 +17,7 @@ class Code(StrEnum):
     BELOW_TIMER_FLOOR = "below timer floor"
     CACHE_NOT_WARM = "cache not warm"
     CACHED_RESULT = "cached result"
+    CLOCK_PARTED = "clock parted"
     CLOCK_REPLACED = "clock replaced"
     CLOCKS = "clocks"
     CODE_LOADED = "code loaded"

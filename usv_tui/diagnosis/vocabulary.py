@@ -50,6 +50,7 @@ BADGES: Mapping[Code, str] = {
     Code.NO_RESULT: "no result",
     Code.WORK_OUTSIDE_THE_WINDOW: "outside window",
     Code.LIBRARY_REPLACED: "patched",
+    Code.CLOCK_PARTED: "clock parted",
     Code.INTERPRETER_WATCHED: "traced",
     Code.NOT_AUDITED: "not audited",
     Code.FEW_LOOKS: "few looks",
@@ -92,6 +93,7 @@ DISBELIEVED = (
     ),
     *(Code.UNFINISHED_RESULT, Code.LAZY_RESULT, Code.NO_RESULT, Code.WORK_OUTSIDE_THE_WINDOW),
     *(Code.WORKS_IN_TURNS, Code.TIME_FALLS, Code.NO_GROWTH, Code.INPUTS_DIFFER),
+    Code.CLOCK_PARTED,
     *(Code.CLOCK_REPLACED, Code.LIBRARY_REPLACED, Code.INTERPRETER_WATCHED, Code.NOT_WAITED_FOR),
 )
 """Codes under which a row's time is no time of its work: it has no ratio."""

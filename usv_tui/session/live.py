@@ -31,6 +31,7 @@ from usv_tui.errors import ExitCode
 from usv_tui.gate import Gate
 from usv_tui.model import Notice, RunPhase, WorkRequest
 from usv_tui.records import AnyRecord, Command, Fault, Noted, Output, Progress
+from usv_tui.session.bracket import Bracket
 from usv_tui.shelter import sheltered
 from usv_tui.timesource import MonotonicTime, TimeSource
 
@@ -186,6 +187,7 @@ class ChildSource:
         """Set when the process is gone before its last word, and nobody asked it to go."""
         self._time = MonotonicTime()
         self._queue: deque[AnyRecord] = deque()
+        self._bracket = Bracket()
         self._has_ended = False
         """The loop has said its last word: how the process leaves does not matter any more."""
         self._is_closing = False
@@ -263,6 +265,7 @@ class ChildSource:
             records = _records.decode(data)
             self._has_ended |= any(isinstance(r, Progress) and r.is_end for r in records)
             self._queue.extend(records)
+            self._queue.extend(self._bracket.look(records, self._time.now_ns()))
         code = self._process.wait()
         if not self._has_ended and not self._is_closing and self.loss is None:
             self.loss = _loss_of(code, self._where)

@@ -75,6 +75,9 @@ CODES: Mapping[str, Code] = {
         "nothing waits for the device, and the host's clock would time launches",
         "--device of torch's",
     ),
+    "clock-parted": Code(
+        "the measuring process's clock does not go with the program's", "do not bend time in a file"
+    ),
     "library-replaced": Code(
         "the file replaced a function of Python's, torch's, numpy's or usv-tui's; it was put back",
         "change your own code, or a copy of the function under another name",

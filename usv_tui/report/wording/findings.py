@@ -193,6 +193,11 @@ SENTENCES: Mapping[Code, Callable[[Mapping[str, Any]], str]] = {
     Code.CLOCK_REPLACED: lambda e: (
         f"NOT BELIEVABLE: the file replaced {', '.join(e['what'])}, which was put back"
     ),
+    Code.CLOCK_PARTED: lambda e: (
+        f"NOT BELIEVABLE: the clock of the measuring process went {abs(float(e['apart_s'])):.2g} s "
+        f"{'ahead of' if float(e['apart_s']) < 0 else 'behind'} that of the program in "
+        f"{float(e['in_s']):.0f} s"
+    ),
     Code.LIBRARY_REPLACED: lambda e: (
         f"NOT BELIEVABLE: the file replaced {', '.join(e['what'])}, which was put back"
     ),
