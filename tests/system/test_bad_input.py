@@ -68,7 +68,7 @@ def test_a_bad_file_is_one_clear_line(program, kind, isolate):
     ("file", "words"),
     [
         ("missing.py", "missing.py: no such file"),
-        ("folder.py", "folder.py is a directory"),
+        ("folder.py", "folder.py has no Python file with benchmarks"),
         ("binary.py", "binary.py"),
         ("latin.py", "latin.py"),
         ("", "no such file"),

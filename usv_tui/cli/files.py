@@ -31,7 +31,7 @@ def named(args: argparse.Namespace) -> list[str]:
     for name in (args.file, *args.more):
         if name is None:
             continue
-        if Path(name).is_dir():
+        if name and Path(name).is_dir():
             found += _of_folder(Path(name))
         else:
             check_file(name)

@@ -61,7 +61,7 @@ def _run(argv: list[str]) -> int:
             return _judge([*argv, *script.own_submission(argv, at)])
         if argv[at] == "pytest" and not Path("pytest").exists():
             return measure(script.pytest(argv, at), suite="pytest")
-        if not at and not Path(argv[at]).is_dir():
+        if not at and not (argv[at] and Path(argv[at]).is_dir()):
             check_file(argv[at])  # before its arguments: it may be a command that was misspelt
         if script.is_script(argv, at):
             check_file(argv[at])

@@ -28,6 +28,7 @@ _LATE = (
     "resource",
     "tokenize",
     "unicodedata",
+    "usv_tui.cli.ending",
     "usv_tui.cli.headless",
     "usv_tui.report.table",
     "usv_tui.session.export",

@@ -34,8 +34,8 @@ _LEAST_LOOKS = 120
 _LEAST_SAMPLES = 200_000
 _NOT_KEPT = ("_on_fault", "_spill", "archive")
 _MODULES = (
-    *("usv_tui.model", "usv_tui.records", "usv_tui.stats.", "usv_tui.vendor.kinds"),
-    *("usv_tui.telemetry.energy", "usv_tui.session."),
+    *("usv_tui.codes", "usv_tui.model", "usv_tui.records", "usv_tui.stats."),
+    *("usv_tui.vendor.kinds", "usv_tui.telemetry.energy", "usv_tui.session."),
 )
 
 _SOURCES = (
