@@ -1175,6 +1175,11 @@ def test_news_reach_who_looks_elsewhere():
             assert len(rung) == 1
             assert rung[0].startswith("\a\x1b]9;usv-tui bench.py: lock at 1500 MHz")
             assert rung[0].endswith("\x07")
+            titles = [words for words in heard if words.startswith("\x1b]2;")]
+            assert [title[4:-2] for title in titles] == [
+                "STEADY - bench.py",
+                "THROTTLED: POWER, lock at 1500 MHz - bench.py",
+            ]
 
     run(main())
 

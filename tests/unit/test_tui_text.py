@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.style import Style
@@ -85,6 +90,30 @@ def test_ascii_is_chosen_by_locale_and_terminal():
     assert not wants_ascii({"LANG": "en_US.UTF-8", "TERM": "xterm"})
     assert not wants_ascii({"LC_ALL": "", "LC_CTYPE": "C.UTF-8", "LANG": "C"})
     assert not wants_ascii({})
+
+
+@pytest.mark.parametrize(
+    ("set_to", "is_ascii"),
+    [
+        ({"LANG": "C"}, True),
+        ({"LC_ALL": "C"}, True),
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),
+        ({"LANG": "C", "LC_ALL": "en_US.UTF-8"}, False),
+        ({}, False),
+    ],
+)
+def test_the_users_locale_rules_and_not_what_python_makes_of_it(set_to, is_ascii):
+    """An interpreter that starts under C sets a UTF-8 locale in its own environment."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("LC_ALL", "LC_CTYPE", "LANG")}
+    ask = "from usv_tui.tui.look import wants_ascii; print(wants_ascii())"
+    done = subprocess.run(
+        [sys.executable, "-c", ask],
+        env=kept | {"TERM": "xterm-256color"} | set_to,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(is_ascii)
 
 
 def test_without_colour_no_style_has_one():

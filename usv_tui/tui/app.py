@@ -163,6 +163,8 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
         self._key_frame: asyncio.TimerHandle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._painted_s = 0.0
+        self._told_title = ""
+        """What the terminal's title was set to."""
         self._cpu_shares = _Share()
         self._our_loop: asyncio.AbstractEventLoop | None = None
         self._signalled: ScreenEnd | None = None
@@ -298,11 +300,19 @@ class UsvApp(App[ScreenEnd], inherit_bindings=False):
             self.frames += 1
 
     def _tell(self, news: str) -> None:
-        """To who looks elsewhere: the bell and, where the terminal knows it, a notification."""
+        """To who looks elsewhere: the title, and for news the bell and a notification."""
         driver = self._driver
-        if news and self._is_blurred and driver is not None:
-            words = f"usv-tui {PurePath(self.options.title).name}: {news}"
-            driver.write(f"\a\x1b]9;{plain.line(words, 200)}\x07")
+        if driver is None or self.presenter is None:
+            return
+        name = PurePath(self.options.title).name
+        if news and self._is_blurred:
+            driver.write(f"\a\x1b]9;{plain.line(f'usv-tui {name}: {news}', 200)}\x07")
+        title = plain.line(f"{self.presenter.headline()} - {name}", 120)
+        if title != self._told_title and os.environ.get("TERM") != "linux":
+            self._told_title = title
+            driver.write(f"\x1b]2;{title}\x1b\\")
+        if news:
+            driver.flush()  # the end may leave no frame to follow
 
     def _write(self, sequence: str) -> None:
         """To the terminal, and see it taken; in one piece where the terminal can do that."""

@@ -39,6 +39,7 @@ _FOREGROUND_S = 0.1
 
 _ENTER = (
     "\x1b[?1049h"  # the alternate screen
+    "\x1b[22;2t"  # keep the title
     "\x1b[?25l"  # no cursor
     "\x1b[?7l"  # no line wrap
     "\x1b[?1004h"  # tell about focus

@@ -34,6 +34,7 @@ LEAVE = (
     b"\x1b[?1004l"
     b"\x1b[?7h"
     b"\x1b[?25h"
+    b"\x1b[23;2t"  # the title that was there before
     b"\x1b[?1049l"
 )
 """Undoes every mode of the screen."""

@@ -7,6 +7,7 @@ the same with `NO_COLOR`, on a light background and without Unicode.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.color import Color, ColorParseError
@@ -234,14 +235,27 @@ _PLAIN = str.maketrans(
 )
 
 
-def wants_ascii(environ: Mapping[str, str] = os.environ) -> bool:
+def wants_ascii(environ: Mapping[str, str] | None = None) -> bool:
     """True where braille and block glyphs cannot be shown: a non-UTF-8 locale or a bare console."""
+    environ = _asked_for() if environ is None else environ
     if environ.get("TERM", "") in {"linux", "dumb", "vt100", "vt220"}:
         return True
     locale = next(
         (v for name in ("LC_ALL", "LC_CTYPE", "LANG") if (v := environ.get(name, ""))), ""
     )
     return bool(locale) and "utf" not in locale.lower()
+
+
+def _asked_for() -> dict[str, str]:
+    """The environment without the locale that Python sets by itself where the user's is C."""
+    asked = dict(os.environ)
+    try:
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return asked
+    if not any(variable.startswith(b"LC_CTYPE=") for variable in given):
+        asked.pop("LC_CTYPE", None)
+    return asked
 
 
 def make_look(

@@ -18,7 +18,7 @@ from usv_tui.records import Command
 from usv_tui.report import parameters
 from usv_tui.report.columns import COLUMNS, SETS, TAILS, WHOLE, WINDOW
 from usv_tui.report.table import one_row, verdict
-from usv_tui.report.wording.advice import short_text
+from usv_tui.report.wording.advice import advice_text, is_idle, short_text
 from usv_tui.report.wording.rows import name_of
 from usv_tui.session.desk import ClockDesk
 from usv_tui.session.shown import ShownSession
@@ -358,6 +358,18 @@ class Presenter:
         if shown.stop_reason and shown.stop_reason != before[2]:
             return f"ended: {shown.stop_reason}"
         return "" if shown.advice.verdict == Verdict.UNKNOWN else short_text(shown.advice)
+
+    def headline(self) -> str:
+        """The run in a few words, for the title of a terminal that is looked at from afar."""
+        shown = self.snapshot
+        if shown.stop_reason:
+            return f"ended: {shown.stop_reason}"
+        if shown.advice.verdict == Verdict.UNKNOWN:
+            return str(shown.phase)
+        word, mhz = advice_text(shown.advice).word, shown.advice.lock_mhz
+        if mhz is None or is_idle(shown.advice):
+            return word
+        return f"{word} at {mhz} MHz" if word == "LOCK" else f"{word}, lock at {mhz} MHz"
 
     def verdict(self) -> str:
         """The selected row's answer in a line, for the clipboard; empty without a row."""
